@@ -1,0 +1,1 @@
+"""Every rule of the product, pure: no clock, no dice, no network, no logging."""

@@ -1,0 +1,104 @@
+"""What is to be done to the world for an operation, given how far it has come?
+
+An effect is a value; `control/execute.py` carries it out and decides nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torpor.domain.records import Archive, ArchiveKey, Verdict, Workspace
+from torpor.domain.states import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class MakeHome:
+    """An empty volume with its marker; half-made ones of earlier attempts go."""
+
+    generation: int
+    discard: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A volume filled from the archive, then its marker; half-made ones of earlier attempts go."""
+
+    generation: int
+    archive: Archive
+    discard: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    generation: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Write the home as an archive and prove it."""
+
+    key: ArchiveKey
+    generation: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackEmpty:
+    """Write the archive of an empty home and prove it."""
+
+    key: ArchiveKey
+    generation: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropHome:
+    """Remove the volume whose exact state the archive holds."""
+
+    generation: int
+    archived_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove the container, then the volumes of all generations."""
+
+
+Effect = MakeHome | Restore | Start | Stop | Pack | PackEmpty | DropHome | Remove
+
+
+def _op_id(workspace: Workspace) -> str:
+    assert workspace.op_id is not None, "an operation under way has its op_id committed before any effect"
+    return workspace.op_id
+
+
+def _restore(workspace: Workspace, verdict: Verdict) -> Effect:
+    assert workspace.archive is not None, "RESTORING begins from ARCHIVED only"
+    return Restore(workspace.generation, workspace.archive, verdict.half_made - {workspace.generation})
+
+
+def _archive(workspace: Workspace, _verdict: Verdict) -> Effect:
+    if workspace.is_archived:
+        return DropHome(workspace.generation, archived_revision=workspace.revision)
+    return Pack(ArchiveKey(workspace.id, _op_id(workspace)), workspace.generation, workspace.revision)
+
+
+# Every operation but NONE has its next effect.
+NEXT_EFFECT: Mapping[Operation, Callable[[Workspace, Verdict], Effect]] = {
+    Operation.PROVISIONING: lambda workspace, verdict: MakeHome(
+        workspace.generation, verdict.half_made - {workspace.generation}
+    ),
+    Operation.RESTORING: _restore,
+    Operation.STARTING: lambda workspace, _verdict: Start(workspace.generation, workspace.revision),
+    Operation.STOPPING: lambda _workspace, _verdict: Stop(),
+    Operation.ARCHIVING: _archive,
+    Operation.CREATE_EMPTY_ARCHIVE: lambda workspace, _verdict: PackEmpty(
+        ArchiveKey(workspace.id, _op_id(workspace)), workspace.generation, workspace.revision
+    ),
+    Operation.DELETING: lambda _workspace, _verdict: Remove(),
+}

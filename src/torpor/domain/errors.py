@@ -1,0 +1,111 @@
+"""What can go wrong, who must act, and what does each failure mean for the workspace?"""
+
+from enum import StrEnum
+
+
+class TorporError(Exception):
+    """The root of everything Torpor raises on purpose.
+
+    TorporError
+      Refused       the caller changes something and comes again
+      Unavailable   the loop tries again by itself
+      Failed        an actuator failed; its code says what that means for the workspace
+      Hopeless      a human must look
+    """
+
+    def __init__(self, message: str, **context: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context = context
+
+
+class Refused(TorporError):
+    """The caller must change something; `code` is stable and part of the API."""
+
+    def __init__(self, code: str, message: str, **context: object) -> None:
+        super().__init__(message, **context)
+        self.code = code
+
+
+class Unavailable(TorporError):
+    """A provider cannot be reached; nothing is known about what is in it."""
+
+
+class Failed(TorporError):
+    """An actuator did not manage; `code` is the provider's word for it."""
+
+    def __init__(self, code: "Code", message: str, **context: object) -> None:
+        super().__init__(message, **context)
+        self.code = code
+
+
+class Hopeless(TorporError):
+    """Nothing that Torpor does by itself can help."""
+
+
+class Reason(StrEnum):
+    """Why a workspace is in trouble (`error_info.reason`)."""
+
+    ACTION_FAILED = "ActionFailed"
+    MISMATCH = "Mismatch"
+    UNREACHABLE = "Unreachable"
+    TIMEOUT = "Timeout"
+    RETRY_EXCEEDED = "RetryExceeded"
+    DATA_LOST = "DataLost"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONTAINER_WITHOUT_VOLUME = "ContainerWithoutVolume"
+
+
+class Code(StrEnum):
+    """A provider's own word for a failure."""
+
+    ARCHIVE_NOT_FOUND = "ARCHIVE_NOT_FOUND"
+    CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
+    READBACK_MISMATCH = "READBACK_MISMATCH"
+    S3_ACCESS_ERROR = "S3_ACCESS_ERROR"
+    K8S_API_ERROR = "K8S_API_ERROR"
+    TAR_EXTRACT_FAILED = "TAR_EXTRACT_FAILED"
+    VOLUME_CREATE_FAILED = "VOLUME_CREATE_FAILED"
+    VOLUME_REOPENED = "VOLUME_REOPENED"
+    VOLUME_NOT_READY = "VOLUME_NOT_READY"
+    CONTAINER_START_FAILED = "CONTAINER_START_FAILED"
+    PROGRAM_INSTALL_FAILED = "PROGRAM_INSTALL_FAILED"
+    PROGRAM_ENDED = "PROGRAM_ENDED"
+    IMAGE_PULL_FAILED = "IMAGE_PULL_FAILED"
+    DISK_FULL = "DISK_FULL"
+    STALE_EPOCH = "STALE_EPOCH"
+    INTERNAL = "INTERNAL"
+
+
+# What each provider code means for the workspace it struck.
+CODE_MEANS = {
+    Code.ARCHIVE_NOT_FOUND: Reason.DATA_LOST,
+    Code.CHECKSUM_MISMATCH: Reason.DATA_LOST,
+    # The volume is intact, so another archive under another op_id may well succeed.
+    Code.READBACK_MISMATCH: Reason.ACTION_FAILED,
+    Code.S3_ACCESS_ERROR: Reason.UNREACHABLE,
+    Code.K8S_API_ERROR: Reason.UNREACHABLE,
+    Code.TAR_EXTRACT_FAILED: Reason.ACTION_FAILED,
+    Code.VOLUME_CREATE_FAILED: Reason.ACTION_FAILED,
+    Code.VOLUME_REOPENED: Reason.ACTION_FAILED,
+    Code.VOLUME_NOT_READY: Reason.ACTION_FAILED,
+    Code.CONTAINER_START_FAILED: Reason.ACTION_FAILED,
+    Code.PROGRAM_INSTALL_FAILED: Reason.ACTION_FAILED,
+    Code.PROGRAM_ENDED: Reason.ACTION_FAILED,
+    Code.IMAGE_PULL_FAILED: Reason.IMAGE_PULL_FAILED,
+    Code.DISK_FULL: Reason.ACTION_FAILED,
+    Code.STALE_EPOCH: Reason.ACTION_FAILED,
+    Code.INTERNAL: Reason.ACTION_FAILED,
+}
+
+# How often each reason is tried again before it is terminal: with `max_retries`, or never.
+IS_RETRIED = {
+    Reason.ACTION_FAILED: True,
+    Reason.MISMATCH: True,
+    Reason.UNREACHABLE: True,
+    Reason.TIMEOUT: False,
+    Reason.RETRY_EXCEEDED: False,
+    Reason.DATA_LOST: False,
+    Reason.IMAGE_PULL_FAILED: False,
+    Reason.CONTAINER_WITHOUT_VOLUME: False,
+}

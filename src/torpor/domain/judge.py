@@ -1,0 +1,201 @@
+"""What does that which was seen amount to?
+
+A short ladder, ordered by priority. The order is the rule: deletion before errors, errors before resources.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from torpor.domain.errors import Reason
+from torpor.domain.records import Condition, Conditions, ErrorInfo, Observation, SeenContainer, Verdict, Workspace
+from torpor.domain.states import Operation, Phase
+
+# Condition reasons that remember a first look, so that a second one can confirm it.
+MISSING = "Missing"
+WITHOUT_VOLUME = "WithoutVolume"
+
+
+def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
+    live = seen.container if seen.container is not None and seen.container.ended is None else None
+    whole = frozenset(
+        volume.generation
+        for volume in seen.volumes
+        if volume.marker is not None
+        and volume.marker.workspace_id == workspace.id
+        and volume.marker.generation == volume.generation
+    )
+    present = frozenset(volume.generation for volume in seen.volumes)
+    volume_ready = workspace.generation in whole
+    container_ready = live is not None and live.ready and live.generation == workspace.generation
+
+    is_missing = workspace.expects_volume and not volume_ready
+    is_adrift = live is not None and not present
+    missing_confirmed = is_missing and workspace.conditions.volume_ready.reason == MISSING
+    adrift_confirmed = is_adrift and workspace.conditions.container_ready.reason == WITHOUT_VOLUME
+
+    error = _standing_error(workspace, volume_ready=volume_ready)
+    if error is None and workspace.deleted_at is None:
+        if adrift_confirmed and not _is_stopping(workspace):
+            error = _error(
+                workspace, Reason.CONTAINER_WITHOUT_VOLUME, "a container runs, but its home volume is not there", now
+            )
+        elif missing_confirmed and not is_adrift:
+            error = _error(
+                workspace,
+                Reason.DATA_LOST,
+                f"the home volume (generation {workspace.generation}) is gone, and no archive holds its last state",
+                now,
+                generation=workspace.generation,
+                revision=workspace.revision,
+                absent=True,
+            )
+    in_doubt = workspace.deleted_at is None and (
+        (is_missing and not missing_confirmed) or (is_adrift and not adrift_confirmed and not _is_stopping(workspace))
+    )
+
+    conditions = _conditions(
+        workspace,
+        Conditions(
+            volume_ready=_volume_condition(workspace, present, volume_ready=volume_ready, is_missing=is_missing),
+            archive_ready=_archive_condition(workspace, error),
+            container_ready=_container_condition(seen.container, container_ready=container_ready, is_adrift=is_adrift),
+            healthy=_health_condition(error),
+        ),
+        now,
+    )
+    return Verdict(
+        phase=_phase(
+            workspace,
+            error,
+            anything_present=live is not None or bool(present),
+            volume_ready=volume_ready,
+            container_ready=container_ready,
+            archive_ready=conditions.archive_ready.status,
+            in_doubt=in_doubt,
+        ),
+        conditions=conditions,
+        is_certain=not in_doubt,
+        error=error,
+        container_present=live is not None,
+        container_ready=container_ready,
+        volume_present=bool(present),
+        volume_ready=volume_ready,
+        home_present=workspace.generation in present,
+        half_made=present - whole,
+        ended=seen.container.ended
+        if seen.container is not None
+        and seen.container.generation == workspace.generation
+        and seen.container.revision == workspace.revision
+        else None,
+    )
+
+
+def _phase(
+    workspace: Workspace,
+    error: ErrorInfo | None,
+    *,
+    anything_present: bool,
+    volume_ready: bool,
+    container_ready: bool,
+    archive_ready: bool,
+    in_doubt: bool,
+) -> Phase:
+    if workspace.deleted_at is not None:
+        return Phase.DELETING if anything_present else Phase.DELETED
+    if _is_terminal(error):
+        return Phase.ERROR
+    if in_doubt:
+        return workspace.phase
+    if volume_ready:
+        return Phase.RUNNING if container_ready else Phase.STANDBY
+    return Phase.ARCHIVED if archive_ready else Phase.PENDING
+
+
+def _standing_error(workspace: Workspace, *, volume_ready: bool) -> ErrorInfo | None:
+    """The row's error, unless a later wish, a deletion or reality itself has lifted it."""
+    error = workspace.error
+    if error is None:
+        return None
+    if error.reason is Reason.DATA_LOST and workspace.deleted_at is None:
+        # It asks which way to go on: a recovery says so (the planner carries it out), or the volume is seen again.
+        return None if error.context.get("absent") and volume_ready else error
+    return None if error.wish_version < workspace.wish_version else error
+
+
+def _is_stopping(workspace: Workspace) -> bool:
+    """The container without volume is already on its way out, or was just ordered there by a new wish."""
+    if workspace.operation in (Operation.STOPPING, Operation.DELETING):
+        return True
+    error = workspace.error
+    return error is not None and error.reason is Reason.CONTAINER_WITHOUT_VOLUME and error.wish_version < workspace.wish_version
+
+
+def _is_terminal(error: ErrorInfo | None) -> bool:
+    return error is not None and error.is_terminal
+
+
+def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **context: object) -> ErrorInfo:
+    return ErrorInfo(
+        reason=reason,
+        message=message,
+        is_terminal=True,
+        operation=workspace.operation,
+        error_count=workspace.error_count,
+        occurred_at=now,
+        wish_version=workspace.wish_version,
+        context=context,
+    )
+
+
+def _volume_condition(workspace: Workspace, present: frozenset[int], *, volume_ready: bool, is_missing: bool) -> Condition:
+    if volume_ready:
+        return Condition(True, "Ready")
+    if is_missing:
+        return Condition(False, MISSING, f"generation {workspace.generation} is expected and was not seen whole")
+    if workspace.generation in present:
+        return Condition(False, "HalfMade", "the volume does not carry its marker yet")
+    return Condition(False, "Absent")
+
+
+def _health_condition(error: ErrorInfo | None) -> Condition:
+    if error is None or not error.is_terminal:
+        return Condition(True, "Healthy")
+    return Condition(False, error.reason.value, error.message)
+
+
+def _archive_condition(workspace: Workspace, error: ErrorInfo | None) -> Condition:
+    if workspace.archive is None:
+        return Condition(False, "NoArchive")
+    if (
+        error is not None
+        and error.reason is Reason.DATA_LOST
+        and error.context.get("archive_key") == str(workspace.archive.key)
+    ):
+        return Condition(False, "Lost", error.message)
+    return Condition(True, "Proven")
+
+
+def _container_condition(container: SeenContainer | None, *, container_ready: bool, is_adrift: bool) -> Condition:
+    if container is None:
+        return Condition(False, "Absent")
+    if container.ended is not None:
+        return Condition(False, "Ended", f"exit code {container.ended.exit_code}")
+    if is_adrift:
+        return Condition(False, WITHOUT_VOLUME, "a container is present without any volume")
+    return Condition(True, "Ready") if container_ready else Condition(False, "NotReady", "its port does not answer yet")
+
+
+def _conditions(workspace: Workspace, seen: Conditions, now: datetime) -> Conditions:
+    """The same conditions with the time of their last transition; one that did not change stays as it was, to the letter."""
+
+    def since(before: Condition, after: Condition) -> Condition:
+        at = before.last_transition_time if before.status == after.status and before.last_transition_time else now
+        return replace(after, last_transition_time=at)
+
+    old = workspace.conditions
+    return Conditions(
+        volume_ready=since(old.volume_ready, seen.volume_ready),
+        archive_ready=since(old.archive_ready, seen.archive_ready),
+        container_ready=since(old.container_ready, seen.container_ready),
+        healthy=since(old.healthy, seen.healthy),
+    )

@@ -1,0 +1,341 @@
+"""Which one step comes next?
+
+With nothing under way: the table of operations. With an operation under way, in this order: done as observed, finish it; the
+wish turned and a safe point is reached, turn; a report came in, take it; deadline passed, give up; retry due, call again; wait.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from torpor.domain.backoff import backoff_s
+from torpor.domain.effects import NEXT_EFFECT, Effect
+from torpor.domain.errors import IS_RETRIED, Reason
+from torpor.domain.knobs import Knobs
+from torpor.domain.records import (
+    Broke,
+    Ended,
+    ErrorInfo,
+    Proved,
+    ProviderOut,
+    Recovery,
+    Report,
+    SaidDone,
+    Verdict,
+    Workspace,
+)
+from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.transitions import DONE_WHEN, NEXT_OPERATION, may_turn, standing
+
+# ── the steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do before `until` (or before something is seen to change)."""
+
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Claim the operation. Nothing runs before that is committed."""
+
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Go on with an operation that another controller (or an earlier life of this one) began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Call the actuator."""
+
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """The actuator said done: see it before `until`."""
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The archive is proven: point at it. From here on ARCHIVING goes to its end."""
+
+    proved: Proved
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End the effect in flight; what follows is decided when it has ended."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The wish turned, and nothing is in flight: let the operation go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """It is done, as observed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """This attempt failed; another one may begin at `at`."""
+
+    error: ErrorInfo
+    at: datetime
+    quick_ends: int
+    wants_new_op_id: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Claim the next attempt."""
+
+    forgiven: bool
+    """A new wish came in between: the count of failures begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """The provider is out: try again at `at`, count nothing, move the deadline."""
+
+    at: datetime
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The program ended by itself: it may be started again at `at`."""
+
+    at: datetime
+    quick_ends: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    error: ErrorInfo
+    quick_ends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Leave DataLost the way that was asked for: a new generation that forgets the old expectation."""
+
+    request: Recovery
+
+
+Step = (
+    Rest | Begin | Adopt | Run | Await | Store | Cancel | Turn | Finish | Retry | Again | Postpone | Restart | GiveUp | Recover
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The circumstances of one look: handed in, so that the rules need neither clock nor dice."""
+
+    now: datetime
+    epoch: int
+    knobs: Knobs
+    in_flight: bool = False
+    """An effect of this workspace is at work in this process."""
+    dice: float = 0.0
+    """0 to 1, for the jitter of a retry."""
+
+
+def plan(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
+    if not verdict.is_certain:
+        return Rest(until=look.now)
+    if workspace.operation is Operation.NONE:
+        return _plan_next(workspace, verdict, look)
+    return _plan_under_way(workspace, verdict, report, look)
+
+
+def _plan_next(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
+    if verdict.error is not None and verdict.error.is_terminal:
+        request = _recovery_asked(workspace, verdict.error)
+        return Recover(request) if request is not None else Rest()
+    if _ended_while_wanted(workspace, verdict):
+        assert verdict.ended is not None
+        return _plan_program_end(workspace, verdict.ended, look)
+    operation = NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
+    if operation is Operation.NONE:
+        return Rest()
+    if operation is Operation.STARTING and workspace.due_at is not None and look.now < workspace.due_at:
+        return Rest(until=workspace.due_at)
+    return Begin(operation)
+
+
+def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
+    operation, knobs, now = workspace.operation, look.knobs, look.now
+    if DONE_WHEN[operation](workspace, verdict) and not look.in_flight:
+        return Finish()
+    if may_turn(workspace):
+        return Cancel(f"the wish is now {workspace.desired_state}") if look.in_flight else Turn()
+    if verdict.error is not None and verdict.error.is_terminal:
+        # Found by the judge while something else was under way: a home or a container that is not what it must be.
+        return Cancel(verdict.error.message) if look.in_flight else GiveUp(verdict.error, workspace.quick_ends)
+    if workspace.op_epoch != look.epoch and not look.in_flight:
+        return Adopt()
+    match report:
+        case Proved():
+            return Store(report)
+        case Broke():
+            return _plan_failure(workspace, report, look)
+        case ProviderOut():
+            wait_s = backoff_s(1, base_s=knobs.retry_base_s, cap_s=knobs.retry_cap_s, dice=look.dice)
+            return Postpone(now + timedelta(seconds=wait_s), report.message)
+        case SaidDone():
+            return Await(now + timedelta(seconds=knobs.retry_base_s))
+        case None:
+            pass
+        case _:
+            assert_never(report)
+    if workspace.deadline_at is not None and now >= workspace.deadline_at:
+        timeout = _timeout(workspace, look)
+        return Cancel(timeout.message) if look.in_flight else GiveUp(timeout, workspace.quick_ends)
+    if look.in_flight:
+        return Rest(until=workspace.deadline_at)
+    return _plan_stage(workspace, verdict, look)
+
+
+def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
+    match workspace.stage:
+        case Stage.CALL:
+            return Run(NEXT_EFFECT[workspace.operation](workspace, verdict))
+        case Stage.BACKOFF:
+            forgiven = workspace.error is not None and workspace.error.wish_version < workspace.wish_version
+            if forgiven or workspace.due_at is None or look.now >= workspace.due_at:
+                return Again(forgiven)
+            return Rest(until=_earlier(workspace.due_at, workspace.deadline_at))
+        case Stage.SEE:
+            if workspace.operation is Operation.STARTING:
+                if verdict.ended is not None:
+                    return _plan_program_end(workspace, verdict.ended, look)
+                if verdict.container_present:
+                    # A program may take its time until its port answers; only the deadline limits that.
+                    return Rest(until=workspace.deadline_at)
+            if workspace.due_at is None or look.now >= workspace.due_at:
+                disagrees = f"{workspace.operation} was carried out, and yet the observation still disagrees"
+                return _plan_failure(workspace, Broke(Reason.MISMATCH, disagrees, _as_seen(verdict)), look)
+            return Rest(until=_earlier(workspace.due_at, workspace.deadline_at))
+        case Stage.REST:
+            raise AssertionError("an operation under way has a stage")
+        case _:
+            assert_never(workspace.stage)
+
+
+def _plan_failure(workspace: Workspace, broke: Broke, look: Look) -> Step:
+    knobs = look.knobs
+    failures = workspace.error_count + 1
+    error = ErrorInfo(
+        reason=broke.reason,
+        message=broke.message,
+        is_terminal=not IS_RETRIED[broke.reason],
+        operation=workspace.operation,
+        error_count=failures,
+        occurred_at=look.now,
+        wish_version=workspace.wish_version,
+        context=broke.context,
+    )
+    if error.is_terminal:
+        return GiveUp(error, workspace.quick_ends)
+    if failures > knobs.max_retries:
+        return GiveUp(_exceeded(error, knobs), workspace.quick_ends)
+    wait_s = backoff_s(failures, base_s=knobs.retry_base_s, cap_s=knobs.retry_cap_s, dice=look.dice)
+    return Retry(error, look.now + timedelta(seconds=wait_s), workspace.quick_ends, broke.wants_new_op_id)
+
+
+def _ended_while_wanted(workspace: Workspace, verdict: Verdict) -> bool:
+    """It ran, nobody stopped it, and its program ended. Counted once: after this the row's phase is no longer RUNNING."""
+    return (
+        workspace.phase is Phase.RUNNING
+        and verdict.phase is Phase.STANDBY
+        and workspace.desired_state is Wish.RUNNING
+        and verdict.ended is not None
+    )
+
+
+def _plan_program_end(workspace: Workspace, ended: Ended, look: Look) -> Step:
+    """A program that ends by itself is started again, with backoff; three quick ends in a row are an error."""
+    knobs = look.knobs
+    ready_s = (look.now - workspace.phase_changed_at).total_seconds() if workspace.phase is Phase.RUNNING else 0.0
+    quick_ends = workspace.quick_ends + 1 if ready_s < knobs.quick_end_s else 0
+    error = ErrorInfo(
+        reason=Reason.ACTION_FAILED,
+        message=f"the program ended by itself with exit code {ended.exit_code}",
+        is_terminal=quick_ends >= knobs.max_quick_ends,
+        operation=Operation.STARTING,
+        error_count=quick_ends,
+        occurred_at=look.now,
+        wish_version=workspace.wish_version,
+        context={"action": "run", "exit_code": ended.exit_code, "last_lines": ended.last_lines},
+    )
+    if error.is_terminal:
+        return GiveUp(error, quick_ends)
+    wait_s = backoff_s(quick_ends, base_s=knobs.restart_base_s, cap_s=knobs.retry_cap_s, dice=look.dice) if quick_ends else 0.0
+    at = look.now + timedelta(seconds=wait_s)
+    if workspace.operation is Operation.NONE:
+        return Restart(at, quick_ends)
+    return Retry(error, at, quick_ends)
+
+
+def _recovery_asked(workspace: Workspace, error: ErrorInfo) -> Recovery | None:
+    request = workspace.recover_request
+    if error.reason is not Reason.DATA_LOST or request is None or request.wish_version <= error.wish_version:
+        return None
+    return request if request.archive is not None or request.empty else None
+
+
+def _exceeded(error: ErrorInfo, knobs: Knobs) -> ErrorInfo:
+    return ErrorInfo(
+        reason=Reason.RETRY_EXCEEDED,
+        message=f"{error.operation} failed {error.error_count} times, the last time: {error.message}",
+        is_terminal=True,
+        operation=error.operation,
+        error_count=error.error_count,
+        occurred_at=error.occurred_at,
+        wish_version=error.wish_version,
+        context={
+            "max_retries": knobs.max_retries,
+            "last_reason": error.reason.value,
+            "last_error": error.message,
+            **error.context,
+        },
+    )
+
+
+def _timeout(workspace: Workspace, look: Look) -> ErrorInfo:
+    began = workspace.op_started_at or look.now
+    elapsed_s = round((look.now - began).total_seconds(), 1)
+    return ErrorInfo(
+        reason=Reason.TIMEOUT,
+        message=f"{workspace.operation} made no progress for {look.knobs.timeouts_s[workspace.operation]:g} s",
+        is_terminal=True,
+        operation=workspace.operation,
+        error_count=workspace.error_count,
+        occurred_at=look.now,
+        wish_version=workspace.wish_version,
+        context={"operation": workspace.operation.value, "elapsed_seconds": elapsed_s},
+    )
+
+
+def _as_seen(verdict: Verdict) -> dict[str, object]:
+    return {
+        "container_present": verdict.container_present,
+        "container_ready": verdict.container_ready,
+        "volume_ready": verdict.volume_ready,
+    }
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((at for at in (one, other) if at is not None), default=None)

@@ -1,0 +1,327 @@
+"""Which records travel between the steps of the loop?
+
+observe --Observation--> judge --Verdict--> plan --Step--> execute --> settle --Change--> store
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from torpor.domain.errors import Reason
+from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outcome, Phase, Stage, Wish
+
+# ── what a provider shows ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Written last on a volume, by the operation that filled it: this volume is whole."""
+
+    workspace_id: str
+    generation: int
+    manifest_root: str
+    """Of the archive it was restored from; empty for a home that began empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenVolume:
+    generation: int
+    marker: Marker | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program that ended by itself."""
+
+    exit_code: int
+    last_lines: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenContainer:
+    generation: int
+    revision: int
+    ready: bool
+    """Its port answers."""
+    ended: Ended | None = None
+    """It is no longer running; what is left of it is not yet removed. Not a live container, so not *present*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one look showed of one workspace."""
+
+    volumes: frozenset[SeenVolume] = frozenset()
+    container: SeenContainer | None = None
+
+
+NOTHING_SEEN = Observation()
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one look at a whole provider showed; a workspace that is not named in it has nothing there."""
+
+    seen: Mapping[str, Observation] = field(default_factory=dict)
+
+    def of(self, workspace_id: str) -> Observation:
+        return self.seen.get(workspace_id, NOTHING_SEEN)
+
+
+# ── what the row says ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveKey:
+    """The place of one archive, a function of the row: `{workspace_id}/{op_id}`."""
+
+    workspace_id: str
+    op_id: str
+
+    def __str__(self) -> str:
+        return f"{self.workspace_id}/{self.op_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> "ArchiveKey":
+        workspace_id, _, op_id = text.partition("/")
+        if not workspace_id or not op_id or "/" in op_id:
+            raise ValueError(f"{text!r} is not an archive key; expected WORKSPACE_ID/OP_ID")
+        return cls(workspace_id, op_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The archive the row points at, and which state of the home it holds."""
+
+    key: ArchiveKey
+    generation: int
+    revision: int
+    manifest_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    status: bool
+    reason: str
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What was seen, in the words that clients read."""
+
+    volume_ready: Condition
+    archive_ready: Condition
+    container_ready: Condition
+    healthy: Condition
+
+
+NOT_OBSERVED = Conditions(
+    volume_ready=Condition(False, "NotObserved"),
+    archive_ready=Condition(False, "NotObserved"),
+    container_ready=Condition(False, "NotObserved"),
+    healthy=Condition(True, "NotObserved"),
+)
+
+# How each condition is called where clients see it.
+CONDITION_NAMES = {
+    "volume_ready": "storage.volume_ready",
+    "archive_ready": "storage.archive_ready",
+    "container_ready": "infra.container_ready",
+    "healthy": "policy.healthy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    reason: Reason
+    message: str
+    is_terminal: bool
+    operation: Operation
+    error_count: int
+    occurred_at: datetime
+    wish_version: int
+    """A wish that came later clears it (but for DataLost)."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A request to leave ERROR, stored by the service and carried out by the controller."""
+
+    wish_version: int
+    archive: Archive | None = None
+    """Go back to this older archive."""
+    empty: bool = False
+    """Begin with an empty home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One row. The service writes the first part, the controller the second, and the database sees to it."""
+
+    id: str
+    name: str
+    owner: str
+    template: str
+    command: tuple[str, ...]
+    desired_state: Wish
+    wish_version: int
+    deleted_at: datetime | None
+    purge: bool
+    recover_request: Recovery | None
+    standby_ttl_s: int
+    archive_ttl_s: int
+    last_access_at: datetime
+    created_at: datetime
+
+    version: int
+    epoch: int
+    """Of the controller that wrote last; an older one writes nothing any more."""
+    phase: Phase
+    phase_changed_at: datetime
+    previous_phase: Phase | None
+    observed_at: datetime | None
+    conditions: Conditions
+    container_present: bool
+    volume_present: bool
+    operation: Operation
+    stage: Stage
+    due_at: datetime | None
+    """What this means depends on the stage; at REST: not before this is a program that ended started again."""
+    op_id: str | None
+    op_attempt: int
+    op_epoch: int
+    """Of the controller that opened this attempt; another one adopts it before it acts."""
+    op_takeovers: int
+    op_started_at: datetime | None
+    deadline_at: datetime | None
+    progress_done: int
+    progress_total: int | None
+    generation: int
+    revision: int
+    home_seen: bool
+    """The marker of this generation was seen: from then on the volume is expected to be there."""
+    archive: Archive | None
+    error: ErrorInfo | None
+    error_count: int
+    quick_ends: int
+
+    @property
+    def is_archived(self) -> bool:
+        """The archive holds exactly the home as it is now."""
+        return (
+            self.archive is not None and self.archive.generation == self.generation and self.archive.revision == self.revision
+        )
+
+    @property
+    def expects_volume(self) -> bool:
+        return self.home_seen and not self.is_archived
+
+    @property
+    def observed_status(self) -> ObservedStatus:
+        if self.container_present:
+            return ObservedStatus.RUNNING
+        if self.volume_present:
+            return ObservedStatus.STANDBY
+        return ObservedStatus.DELETED if self.deleted_at else ObservedStatus.PENDING
+
+    @property
+    def health_status(self) -> HealthStatus:
+        return HealthStatus.OK if self.conditions.healthy.status else HealthStatus.ERROR
+
+
+# ── what the judge found ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    phase: Phase
+    conditions: Conditions
+    is_certain: bool
+    """False: something expected is gone for the first time. Nothing is begun before a second look agrees."""
+    error: ErrorInfo | None
+    """The error that stands, old or new."""
+    container_present: bool
+    container_ready: bool
+    volume_present: bool
+    """Any volume, of any generation, whole or not."""
+    volume_ready: bool
+    home_present: bool
+    """The volume of the row's generation, whole or not."""
+    half_made: frozenset[int] = frozenset()
+    """Generations without their marker: never started, never archived."""
+    ended: Ended | None = None
+    """The program of the row's revision ended by itself."""
+
+
+# ── what an effect reported ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class SaidDone:
+    """The actuator returned. That has finished nothing; the observation will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """An archive was written, read back and compared."""
+
+    archive: Archive
+    size_bytes: int
+    home_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """The actuator failed."""
+
+    reason: Reason
+    message: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+    wants_new_op_id: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderOut:
+    """The provider as a whole cannot be reached: that counts against nobody, and pauses deadlines."""
+
+    message: str
+
+
+Report = SaidDone | Proved | Broke | ProviderOut
+
+
+# ── what is to be written ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOpened:
+    op_id: str
+    operation: Operation
+    attempt: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptClosed:
+    op_id: str
+    attempt: int
+    outcome: Outcome
+    reason: Reason | None = None
+    message: str = ""
+    done_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one step writes, all or nothing, if the row still has `before.version` and no later epoch."""
+
+    before: Workspace
+    after: Workspace
+    opened: AttemptOpened | None = None
+    closed: AttemptClosed | None = None
+    proved: Proved | None = None
+    if_wish_unchanged: bool = False

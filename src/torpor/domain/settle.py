@@ -1,0 +1,262 @@
+"""What does a step write?
+
+The row after the step, as a whole: a step that changes nothing writes nothing, and persistence contains no rule.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from torpor.domain.planner import (
+    Adopt,
+    Again,
+    Await,
+    Begin,
+    Cancel,
+    Finish,
+    GiveUp,
+    Look,
+    Postpone,
+    Recover,
+    Rest,
+    Restart,
+    Retry,
+    Run,
+    Step,
+    Store,
+    Turn,
+)
+from torpor.domain.records import AttemptClosed, AttemptOpened, Change, ErrorInfo, Recovery, Verdict, Workspace
+from torpor.domain.states import Operation, Outcome, Phase, Stage
+from torpor.domain.transitions import MAKES_GENERATION
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: int
+    total: int | None
+
+
+def settle(
+    workspace: Workspace, verdict: Verdict, step: Step, look: Look, *, new_op_id: str, progress: Progress | None
+) -> Change | None:
+    """The change that this step makes to the row; None when there is nothing to write."""
+    seen = _with_progress(_as_judged(workspace, verdict, look), progress, look)
+    change = _apply(workspace, seen, step, look, new_op_id)
+    return _if_anything_changed(change, look)
+
+
+def _as_judged(workspace: Workspace, verdict: Verdict, look: Look) -> Workspace:
+    """The row with what the judge found, before the step."""
+    seen = replace(
+        workspace,
+        container_present=verdict.container_present,
+        volume_present=verdict.volume_present,
+        home_seen=workspace.home_seen or verdict.volume_ready,
+    )
+    if workspace.operation is not Operation.NONE:
+        # An error that is found under way is entered by GiveUp, together with operation = NONE, never before.
+        if verdict.phase is Phase.ERROR:
+            return replace(seen, conditions=replace(verdict.conditions, healthy=workspace.conditions.healthy))
+        return replace(_with_phase(seen, verdict.phase, look.now), conditions=verdict.conditions)
+    seen = replace(_with_phase(seen, verdict.phase, look.now), conditions=verdict.conditions, error=verdict.error)
+    is_lifted = workspace.error is not None and verdict.error is None
+    return replace(seen, error_count=0, quick_ends=0, due_at=None) if is_lifted else seen
+
+
+def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op_id: str) -> Change:
+    match step:
+        case Rest() | Run() | Cancel():
+            return Change(workspace, seen)
+        case Begin(operation):
+            return _opened(workspace, _begun(seen, operation, look, new_op_id), guarded=True)
+        case Adopt():
+            return _opened(workspace, _adopted(seen, look), closed=_closed(seen, Outcome.ABANDONED))
+        case Again(forgiven):
+            return _opened(workspace, _again(seen, look, forgiven=forgiven))
+        case Await(until):
+            return Change(workspace, replace(seen, stage=Stage.SEE, due_at=until))
+        case Store(proved):
+            stored = replace(seen, archive=proved.archive, deadline_at=_deadline(seen.operation, look))
+            return Change(workspace, stored, proved=proved, if_wish_unchanged=True)
+        case Turn():
+            return Change(workspace, _let_go(seen), closed=_closed(seen, Outcome.TURNED))
+        case Finish():
+            return Change(workspace, _let_go(seen), closed=_closed(seen, Outcome.DONE), if_wish_unchanged=True)
+        case Retry(error, at, quick_ends, wants_new_op_id):
+            failed = replace(
+                seen,
+                stage=Stage.BACKOFF,
+                due_at=at,
+                error=error,
+                error_count=seen.error_count if quick_ends > seen.quick_ends else error.error_count,
+                quick_ends=quick_ends,
+                op_id=new_op_id if wants_new_op_id else seen.op_id,
+                # A new op_id is a new row in the history, and its attempts are counted from there.
+                op_attempt=0 if wants_new_op_id else seen.op_attempt,
+            )
+            return Change(workspace, failed, closed=_failed(seen, error))
+        case Postpone(at, message):
+            later = replace(seen, stage=Stage.BACKOFF, due_at=at, deadline_at=_deadline(seen.operation, look))
+            return Change(workspace, later, closed=_closed(seen, Outcome.ABANDONED, message))
+        case Restart(at, quick_ends):
+            return Change(workspace, replace(seen, due_at=at, quick_ends=quick_ends))
+        case GiveUp(error, quick_ends):
+            return Change(workspace, _in_error(seen, error, look, quick_ends), closed=_failed(seen, error))
+        case Recover(request):
+            return Change(workspace, _recovered(seen, request, look))
+        case _:
+            assert_never(step)
+
+
+def _begun(seen: Workspace, operation: Operation, look: Look, op_id: str) -> Workspace:
+    opened = replace(seen, revision=seen.revision + 1) if operation is Operation.STARTING else seen
+    return replace(
+        _with_fresh_home(opened, operation),
+        operation=operation,
+        op_epoch=look.epoch,
+        stage=Stage.CALL,
+        due_at=None,
+        op_id=op_id,
+        op_attempt=1,
+        op_takeovers=0,
+        op_started_at=look.now,
+        deadline_at=_deadline(operation, look),
+        progress_done=0,
+        progress_total=None,
+    )
+
+
+def _adopted(seen: Workspace, look: Look) -> Workspace:
+    """The same operation in a new life. The deadline starts again, but not for ever."""
+    may_renew = seen.op_takeovers < look.knobs.max_retries
+    return replace(
+        _with_fresh_home(seen, seen.operation),
+        op_epoch=look.epoch,
+        stage=Stage.CALL,
+        due_at=None,
+        op_attempt=seen.op_attempt + 1,
+        op_takeovers=seen.op_takeovers + 1,
+        deadline_at=_deadline(seen.operation, look) if may_renew else seen.deadline_at,
+        progress_done=0,
+        progress_total=None,
+    )
+
+
+def _again(seen: Workspace, look: Look, *, forgiven: bool) -> Workspace:
+    return replace(
+        _with_fresh_home(seen, seen.operation),
+        op_epoch=look.epoch,
+        stage=Stage.CALL,
+        due_at=None,
+        op_attempt=seen.op_attempt + 1,
+        error=None if forgiven else seen.error,
+        error_count=0 if forgiven else seen.error_count,
+        quick_ends=0 if forgiven else seen.quick_ends,
+        deadline_at=_deadline(seen.operation, look) if forgiven else seen.deadline_at,
+    )
+
+
+def _with_fresh_home(seen: Workspace, operation: Operation) -> Workspace:
+    """Every attempt to fill a home takes a generation of its own."""
+    if operation not in MAKES_GENERATION:
+        return seen
+    return replace(seen, generation=seen.generation + 1, home_seen=False)
+
+
+def _let_go(seen: Workspace) -> Workspace:
+    """Nothing under way. op_id stays: it protects the archive of that name."""
+    return replace(
+        seen,
+        operation=Operation.NONE,
+        stage=Stage.REST,
+        due_at=None,
+        op_started_at=None,
+        deadline_at=None,
+        progress_done=0,
+        progress_total=None,
+        error=None,
+        error_count=0,
+    )
+
+
+def _in_error(seen: Workspace, error: ErrorInfo, look: Look, quick_ends: int) -> Workspace:
+    # A deleted workspace keeps the phase DELETING; the error stands beside it, and nothing is begun again.
+    phase = seen.phase if seen.deleted_at is not None else Phase.ERROR
+    unhealthy = replace(seen.conditions.healthy, status=False, reason=error.reason.value, message=error.message)
+    if seen.conditions.healthy.status:
+        unhealthy = replace(unhealthy, last_transition_time=look.now)
+    return replace(
+        _with_phase(_let_go(seen), phase, look.now),
+        conditions=replace(seen.conditions, healthy=unhealthy),
+        error=error,
+        error_count=error.error_count,
+        quick_ends=quick_ends,
+    )
+
+
+def _recovered(seen: Workspace, request: Recovery, look: Look) -> Workspace:
+    healthy = replace(seen.conditions.healthy, status=True, reason="Healthy", message="", last_transition_time=look.now)
+    return replace(
+        _with_phase(seen, Phase.ARCHIVED if request.archive else Phase.PENDING, look.now),
+        conditions=replace(seen.conditions, healthy=healthy),
+        generation=seen.generation + 1,
+        home_seen=False,
+        archive=request.archive,
+        error=None,
+        error_count=0,
+        quick_ends=0,
+        due_at=None,
+    )
+
+
+def _with_phase(workspace: Workspace, phase: Phase, now: datetime) -> Workspace:
+    if phase is workspace.phase:
+        return workspace
+    return replace(
+        workspace,
+        phase=phase,
+        phase_changed_at=now,
+        previous_phase=workspace.phase if phase is Phase.ERROR else workspace.previous_phase,
+    )
+
+
+def _with_progress(seen: Workspace, progress: Progress | None, look: Look) -> Workspace:
+    """Progress is a new maximum for this op_id, and moves the deadline."""
+    if progress is None or seen.operation is Operation.NONE or progress.done <= seen.progress_done:
+        return seen
+    return replace(
+        seen,
+        progress_done=progress.done,
+        progress_total=progress.total,
+        deadline_at=_deadline(seen.operation, look),
+    )
+
+
+def _deadline(operation: Operation, look: Look) -> datetime:
+    return look.now + timedelta(seconds=look.knobs.timeouts_s[operation])
+
+
+def _opened(before: Workspace, after: Workspace, *, closed: AttemptClosed | None = None, guarded: bool = False) -> Change:
+    assert after.op_id is not None
+    opened = AttemptOpened(after.op_id, after.operation, after.op_attempt, after.generation)
+    return Change(before, after, opened=opened, closed=closed, if_wish_unchanged=guarded)
+
+
+def _closed(seen: Workspace, outcome: Outcome, message: str = "") -> AttemptClosed | None:
+    """The end of the attempt under way, if one is: in BACKOFF it has ended already."""
+    if seen.op_id is None or seen.stage not in (Stage.CALL, Stage.SEE):
+        return None
+    return AttemptClosed(seen.op_id, seen.op_attempt, outcome, message=message, done_bytes=seen.progress_done)
+
+
+def _failed(seen: Workspace, error: ErrorInfo) -> AttemptClosed | None:
+    closed = _closed(seen, Outcome.FAILED, error.message)
+    return replace(closed, reason=error.reason) if closed else None
+
+
+def _if_anything_changed(change: Change, look: Look) -> Change | None:
+    if change.after == change.before:
+        return None
+    after = replace(change.after, version=change.before.version + 1, epoch=look.epoch, observed_at=look.now)
+    return replace(change, after=after)

@@ -1,0 +1,131 @@
+"""Where does each operation lead, when is it done, and when may it turn round?
+
+Tables with every cell filled; tests prove that they are total.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from torpor.domain.records import Verdict, Workspace
+from torpor.domain.states import Operation, Phase, Wish
+
+
+class Standing(StrEnum):
+    """A phase, with what else decides the next operation."""
+
+    PENDING = "PENDING"
+    ARCHIVED = "ARCHIVED"
+    ADRIFT = "PENDING or ARCHIVED, container present"
+    STANDBY = "STANDBY, no container present"
+    STANDBY_OCCUPIED = "STANDBY, container present but not ready"
+    RUNNING = "RUNNING"
+    ERROR = "ERROR"
+    DELETING_OCCUPIED = "DELETING, container present"
+    DELETING_UNSAVED = "DELETING, ready volume not archived and not purged"
+    DELETING = "DELETING, nothing left to save"
+    DELETED = "DELETED"
+
+
+def standing(workspace: Workspace, verdict: Verdict) -> Standing:
+    match verdict.phase:
+        case Phase.PENDING | Phase.ARCHIVED if verdict.container_present:
+            return Standing.ADRIFT
+        case Phase.STANDBY if verdict.container_present:
+            return Standing.STANDBY_OCCUPIED
+        case Phase.DELETING if verdict.container_present:
+            return Standing.DELETING_OCCUPIED
+        case Phase.DELETING if verdict.volume_ready and not workspace.is_archived and not workspace.purge:
+            return Standing.DELETING_UNSAVED
+        case phase:
+            return Standing(phase.value) if phase is not Phase.STANDBY else Standing.STANDBY
+
+
+def _row(*, ARCHIVED: Operation, STANDBY: Operation, RUNNING: Operation, DELETED: Operation) -> Mapping[Wish, Operation]:  # noqa: N803 - the columns are the wishes
+    return {Wish.ARCHIVED: ARCHIVED, Wish.STANDBY: STANDBY, Wish.RUNNING: RUNNING, Wish.DELETED: DELETED}
+
+
+def _same(operation: Operation) -> Mapping[Wish, Operation]:
+    return dict.fromkeys(Wish, operation)
+
+
+_O = Operation
+
+# From where we stand and what is wished to the operation to begin.
+NEXT_OPERATION: Mapping[Standing, Mapping[Wish, Operation]] = {
+    Standing.PENDING: _row(
+        ARCHIVED=_O.CREATE_EMPTY_ARCHIVE, STANDBY=_O.PROVISIONING, RUNNING=_O.PROVISIONING, DELETED=_O.DELETING
+    ),
+    Standing.ARCHIVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.RESTORING, RUNNING=_O.RESTORING, DELETED=_O.DELETING),
+    # A container whose home is not whole must go first, whatever is wished; it came from outside or from before a loss.
+    Standing.ADRIFT: _same(_O.STOPPING),
+    Standing.STANDBY: _row(ARCHIVED=_O.ARCHIVING, STANDBY=_O.NONE, RUNNING=_O.STARTING, DELETED=_O.ARCHIVING),
+    Standing.STANDBY_OCCUPIED: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.STARTING, DELETED=_O.STOPPING),
+    Standing.RUNNING: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.NONE, DELETED=_O.STOPPING),
+    # A new wish or a recovery clears the error, and then the resources present decide.
+    Standing.ERROR: _same(_O.NONE),
+    # The other wishes cannot be held by a workspace with deleted_at; their cells say so by doing nothing.
+    Standing.DELETING_OCCUPIED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.STOPPING),
+    Standing.DELETING_UNSAVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.ARCHIVING),
+    Standing.DELETING: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.DELETING),
+    Standing.DELETED: _same(_O.NONE),
+}
+
+
+# Done means seen.
+DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
+    _O.NONE: lambda _workspace, _verdict: True,
+    _O.PROVISIONING: lambda _workspace, verdict: verdict.volume_ready,
+    _O.RESTORING: lambda _workspace, verdict: verdict.volume_ready,
+    _O.STARTING: lambda _workspace, verdict: verdict.volume_ready and verdict.container_ready,
+    # Not "not ready": a process that no longer answers may still be writing.
+    _O.STOPPING: lambda _workspace, verdict: not verdict.container_present,
+    _O.ARCHIVING: lambda workspace, verdict: workspace.is_archived and not verdict.home_present,
+    _O.CREATE_EMPTY_ARCHIVE: lambda workspace, _verdict: workspace.is_archived,
+    _O.DELETING: lambda _workspace, verdict: not verdict.container_present and not verdict.volume_present,
+}
+
+
+class Turn(StrEnum):
+    """May an operation under way be turned for this wish?"""
+
+    NEVER = "runs to its end"
+    AT_ONCE = "at once"
+    UNTIL_ARCHIVED = "until archive_key is stored"
+    UNTIL_ARCHIVED_IF_PURGED = "until archive_key is stored, when purged"
+
+
+_T = Turn
+
+# The safe points. ARCHIVING serves the wish DELETED too (a deleted home is kept for undelete), unless it is purged.
+TURNS: Mapping[Operation, Mapping[Wish, Turn]] = {
+    _O.NONE: dict.fromkeys(Wish, _T.NEVER),
+    _O.PROVISIONING: dict.fromkeys(Wish, _T.NEVER),
+    _O.RESTORING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.NEVER, Wish.ARCHIVED: _T.NEVER, Wish.DELETED: _T.AT_ONCE},
+    _O.STARTING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.AT_ONCE, Wish.ARCHIVED: _T.AT_ONCE, Wish.DELETED: _T.AT_ONCE},
+    _O.STOPPING: dict.fromkeys(Wish, _T.NEVER),
+    _O.ARCHIVING: {
+        Wish.RUNNING: _T.UNTIL_ARCHIVED,
+        Wish.STANDBY: _T.UNTIL_ARCHIVED,
+        Wish.ARCHIVED: _T.NEVER,
+        Wish.DELETED: _T.UNTIL_ARCHIVED_IF_PURGED,
+    },
+    _O.CREATE_EMPTY_ARCHIVE: dict.fromkeys(Wish, _T.NEVER),
+    _O.DELETING: dict.fromkeys(Wish, _T.NEVER),
+}
+
+
+def may_turn(workspace: Workspace) -> bool:
+    """Has the wish turned away from the operation under way, at a point where that is safe?"""
+    match TURNS[workspace.operation][workspace.desired_state]:
+        case Turn.NEVER:
+            return False
+        case Turn.AT_ONCE:
+            return True
+        case Turn.UNTIL_ARCHIVED:
+            return not workspace.is_archived
+        case Turn.UNTIL_ARCHIVED_IF_PURGED:
+            return workspace.purge and not workspace.is_archived
+
+
+# Operations whose every attempt fills a volume of its own, so that a late writer of an earlier one touches nothing that lives.
+MAKES_GENERATION = frozenset({_O.PROVISIONING, _O.RESTORING})

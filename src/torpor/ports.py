@@ -1,0 +1,189 @@
+"""What do the loops ask of the world?
+
+Verbs name the end state and may be repeated. Every effect carries who asks (`Fence`), and names the generation it means,
+so that a late one hits nothing that lives. An implementation translates foreign errors where they enter:
+`Unavailable` when the provider as a whole cannot be asked, `Failed` with a `Code` when this one thing did not work.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from torpor.domain.records import ArchiveKey, Marker, Survey
+
+Progress: TypeAlias = Callable[[int, int | None], None]
+"""Called with (done so far, all there is or None when unknown), in bytes unless the verb says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Who asks: a provider that has seen a newer epoch for this workspace refuses with STALE_EPOCH."""
+
+    op_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One volume: the home of a workspace in one generation."""
+
+    workspace_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a container runs: taken from a template, filled in with what the workspace asked for."""
+
+    template: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    """PyPI requirements that must be installed (once per template, shared, read-only) before it can run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    memory_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The container a workspace should have."""
+
+    home: Home
+    revision: int
+    program: Program
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class HomeJob:
+    """A program that must run where a home's files are: beside the volume, with nothing else of Torpor in sight.
+
+    `argv` is started with the home's directory as its last argument and `stdin` on its standard input. It writes one JSON
+    object a line to standard output: {"progress": [done, total]} any number of times, then {"result": {...}} or
+    {"error": {"code": ..., "message": ..., "context": {...}}}.
+    """
+
+    argv: tuple[str, ...]
+    stdin: bytes
+    writes: bool
+    """Whether it fills the home (a restore) or only reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a running workspace's program can be reached from here: a Unix socket, or a host and port."""
+
+    unix_path: str | None = None
+    host: str | None = None
+    port: int | None = None
+
+
+class Runtime(Protocol):
+    """Containers and volumes. One contract suite (`tests/contracts/`) holds for every implementation and for the fake."""
+
+    name: str
+
+    async def observe(self, only: frozenset[str] | None = None) -> Survey:
+        """Everything that is there, in one look (or what belongs to these workspaces); Unavailable when it cannot be told."""
+        ...
+
+    async def ensure_volume(self, home: Home, fence: Fence) -> None:
+        """There is a volume of this generation. A new one is empty and carries no marker."""
+        ...
+
+    async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
+        """The volume carries this marker: it is ready from now on. Written last, durable on return."""
+        ...
+
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+        """Run the job at the home and give back its result. Cancelling ends the job's whole process tree before returning.
+
+        VOLUME_NOT_READY refuses a job that writes to a volume with a marker, and one that reads a volume without it.
+        """
+        ...
+
+    async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
+        """There is no volume of this generation. Gone in one instant: a half-deleted volume is never seen as ready.
+
+        With `archived_revision`, refuses (VOLUME_REOPENED) when a container was started on it with a later revision, or one is
+        present now: somebody has worked there since the archive was made. None is for what its owner gave up.
+        """
+        ...
+
+    async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
+        """There is one container of this workspace, started on this home. Starts it anew when the one there has ended.
+
+        Refuses (VOLUME_NOT_READY) a volume without the marker of its generation. Returns when started; ready is observed.
+        Progress counts the installation of the program's packages where that is needed.
+        """
+        ...
+
+    async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
+        """There is no container: asked to end, given its grace, then killed, the whole tree; its remains are removed."""
+        ...
+
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+        """Run a command inside the running container, as its user, in its home. Refused `not_running` when there is none."""
+        ...
+
+    def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
+        """The last lines that the program wrote (of the present container or the last one)."""
+        ...
+
+    def address(self, workspace_id: str) -> Address | None:
+        """Where the running program answers; None when there is no container. No waiting, no I/O beyond a look."""
+        ...
+
+    async def stop_all(self) -> None:
+        """Torpor is going away. Engines that hold containers by themselves leave them; the others end them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """An archive that was written, read back and compared."""
+
+    key: ArchiveKey
+    manifest_root: str
+    size_bytes: int
+    home_bytes: int
+    files: int
+
+
+class Archives(Protocol):
+    """Where homes sleep. Jobs run where the home is; what they write is immutable and named by (workspace, op_id)."""
+
+    def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
+        """Write the home under this key, read it back, compare. Repeating it finds the finished archive and proves it again."""
+        ...
+
+    def proven(self, key: ArchiveKey, result: Mapping[str, object]) -> Proven:
+        """What a pack job's result says."""
+        ...
+
+    def unpack_job(self, key: ArchiveKey) -> HomeJob:
+        """Fill an empty home from this key. ARCHIVE_NOT_FOUND, CHECKSUM_MISMATCH when it cannot be had as it was."""
+        ...
+
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
+        """Write the archive of an empty home, read back like any other."""
+        ...
+
+    async def manifest_root(self, key: ArchiveKey) -> str:
+        """The root of a finished archive's manifest; Failed ARCHIVE_NOT_FOUND when there is none."""
+        ...
+
+    async def reachable(self) -> bool:
+        """Whether the store as a whole answers."""
+        ...
