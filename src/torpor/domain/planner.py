@@ -150,6 +150,8 @@ class Look:
     """An effect of this workspace is at work in this process."""
     dice: float = 0.0
     """0 to 1, for the jitter of a retry."""
+    paused_s: float = 0.0
+    """For so long the provider could not be looked at before this look: no deadline ran meanwhile."""
 
 
 def plan(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
@@ -200,7 +202,7 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
             pass
         case _:
             assert_never(report)
-    if workspace.deadline_at is not None and now >= workspace.deadline_at:
+    if workspace.deadline_at is not None and now >= workspace.deadline_at + timedelta(seconds=look.paused_s):
         timeout = _timeout(workspace, look)
         return Cancel(timeout.message) if look.in_flight else GiveUp(timeout, workspace.quick_ends)
     if look.in_flight:

@@ -55,6 +55,8 @@ def _as_judged(workspace: Workspace, verdict: Verdict, look: Look) -> Workspace:
         home_seen=workspace.home_seen or verdict.volume_ready,
     )
     if workspace.operation is not Operation.NONE:
+        if workspace.deadline_at is not None and look.paused_s:
+            seen = replace(seen, deadline_at=workspace.deadline_at + timedelta(seconds=look.paused_s))
         # An error that is found under way is entered by GiveUp, together with operation = NONE, never before.
         if verdict.phase is Phase.ERROR:
             return replace(seen, conditions=replace(verdict.conditions, healthy=workspace.conditions.healthy))

@@ -1,0 +1,1 @@
+"""The loop: observe, judge, plan, claim, execute, settle, persist, again and again."""

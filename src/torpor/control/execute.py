@@ -1,0 +1,116 @@
+"""How is an effect carried out?
+
+As it says. Every verb names its end state and may be repeated; what goes wrong becomes a report, and the rules decide.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+import structlog
+
+from torpor.domain.effects import DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.errors import CODE_MEANS, Code, Failed, Reason, Refused, Unavailable
+from torpor.domain.records import Archive, Broke, Marker, Proved, ProviderOut, Report, SaidDone, Workspace
+from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Proven, Runtime
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    runtime: Runtime
+    archives: Archives
+    program_of: Callable[[Workspace], Program]
+    limits: Limits
+
+    async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
+        """Never raises: what the effect reported, or how it broke."""
+        try:
+            return await self._do(workspace, effect, fence, progress)
+        except Failed as failed:
+            return await self._broken(workspace, effect, failed)
+        except Unavailable as out:
+            return await self._unreachable(workspace, out.message)
+        except Refused as refused:
+            # A template that is no longer there, say: trying again helps as little as anything, but a new wish may.
+            return Broke(Reason.ACTION_FAILED, refused.message, {"code": refused.code})
+        except Exception as error:
+            log.exception("effect_broke", workspace=workspace.id, effect=type(effect).__name__)
+            return Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", {"code": Code.INTERNAL.value})
+
+    async def _do(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
+        runtime = self.runtime
+        match effect:
+            case MakeHome(generation, discard):
+                await self._discard(workspace, discard, fence)
+                home = Home(workspace.id, generation)
+                await runtime.ensure_volume(home, fence)
+                await runtime.mark_volume(home, Marker(workspace.id, generation, ""), fence)
+                return SaidDone()
+            case Restore(generation, archive, discard):
+                await self._discard(workspace, discard, fence)
+                home = Home(workspace.id, generation)
+                await runtime.ensure_volume(home, fence)
+                result = await runtime.run_at_home(home, self.archives.unpack_job(archive.key), fence, progress)
+                if result["manifest_root"] != archive.manifest_root:
+                    raise Failed(
+                        Code.CHECKSUM_MISMATCH,
+                        f"the archive {archive.key} is not the one that was proven",
+                        expected=archive.manifest_root,
+                        actual=result["manifest_root"],
+                    )
+                await runtime.mark_volume(home, Marker(workspace.id, generation, archive.manifest_root), fence)
+                return SaidDone()
+            case Start(generation, revision):
+                container = Container(Home(workspace.id, generation), revision, self.program_of(workspace), self.limits)
+                await runtime.ensure_running(container, fence, progress)
+                return SaidDone()
+            case Stop():
+                await runtime.ensure_no_container(workspace.id, fence)
+                return SaidDone()
+            case Pack(key, generation, revision):
+                home = Home(workspace.id, generation)
+                result = await runtime.run_at_home(home, self.archives.pack_job(key, home, revision), fence, progress)
+                return _proved(self.archives.proven(key, result), generation, revision)
+            case PackEmpty(key, generation, revision):
+                home = Home(workspace.id, generation)
+                return _proved(await self.archives.create_empty(key, home, revision), generation, revision)
+            case DropHome(generation, archived_revision):
+                await runtime.ensure_no_volume(Home(workspace.id, generation), fence, archived_revision=archived_revision)
+                return SaidDone()
+            case Remove():
+                await runtime.ensure_no_container(workspace.id, fence)
+                survey = await runtime.observe(frozenset({workspace.id}))
+                for volume in survey.of(workspace.id).volumes:
+                    await runtime.ensure_no_volume(Home(workspace.id, volume.generation), fence, archived_revision=None)
+                return SaidDone()
+            case _:
+                assert_never(effect)
+
+    async def _discard(self, workspace: Workspace, generations: frozenset[int], fence: Fence) -> None:
+        for generation in sorted(generations):
+            await self.runtime.ensure_no_volume(Home(workspace.id, generation), fence, archived_revision=None)
+
+    async def _broken(self, workspace: Workspace, effect: Effect, failed: Failed) -> Report:
+        reason = CODE_MEANS[failed.code]
+        if reason is Reason.UNREACHABLE:
+            return await self._unreachable(workspace, failed.message)
+        context = {"code": failed.code.value, **failed.context}
+        if reason is Reason.DATA_LOST and isinstance(effect, Restore):
+            context["archive_key"] = str(effect.archive.key)
+        return Broke(reason, failed.message, context, wants_new_op_id=failed.code is Code.READBACK_MISMATCH)
+
+    async def _unreachable(self, workspace: Workspace, message: str) -> Report:
+        """A call failed: is it this workspace's trouble, or is the provider out for everybody?"""
+        if not await self.archives.reachable():
+            return ProviderOut(f"the archive store cannot be reached: {message}")
+        try:
+            await self.runtime.observe(frozenset({workspace.id}))
+        except Unavailable as out:
+            return ProviderOut(f"the runtime cannot be reached: {out.message}")
+        return Broke(Reason.UNREACHABLE, message)
+
+
+def _proved(proven: Proven, generation: int, revision: int) -> Proved:
+    return Proved(Archive(proven.key, generation, revision, proven.manifest_root), proven.size_bytes, proven.home_bytes)

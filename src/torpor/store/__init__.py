@@ -1,0 +1,1 @@
+"""PostgreSQL: the last observation and the present wish of every workspace."""

@@ -1,0 +1,92 @@
+"""How is the database reached, and what do its errors mean?"""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from enum import StrEnum
+from typing import Any
+
+import asyncpg
+
+from torpor.domain.errors import Unavailable
+
+
+class Role(StrEnum):
+    """Who is asking. The grants of each role are the columns it may write."""
+
+    SERVICE = "torpor_service"
+    CONTROLLER = "torpor_controller"
+
+
+# What a lost or refused connection looks like; anything else is a fault of ours and must be seen.
+UNREACHABLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+
+
+async def _set_up(connection: Any) -> None:
+    await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+
+
+class Database:
+    """A pool of connections in one role."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, url: str, role: Role, *, connections: int = 8) -> "Database":
+        try:
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=1,
+                max_size=connections,
+                init=_set_up,
+                server_settings={"role": role.value, "application_name": role.value},
+                command_timeout=60,
+            )
+        except UNREACHABLE as error:
+            raise Unavailable(f"the database cannot be reached: {error}") from error
+        return cls(pool)
+
+    async def close(self) -> None:
+        # A connection that was lost under way is not worth waiting for.
+        with contextlib.suppress(TimeoutError, *UNREACHABLE):
+            await self._pool.close()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """A connection inside a transaction; Unavailable when the database cannot be asked."""
+        try:
+            async with self._pool.acquire(timeout=10) as connection, connection.transaction():
+                yield connection
+        except UNREACHABLE as error:
+            raise Unavailable(f"the database cannot be reached: {error or type(error).__name__}") from error
+
+    async def fetch(self, query: str, *arguments: object) -> list[Any]:
+        async with self._connection() as connection:
+            rows: list[Any] = await connection.fetch(query, *arguments)
+            return rows
+
+    async def fetchrow(self, query: str, *arguments: object) -> Any:
+        async with self._connection() as connection:
+            return await connection.fetchrow(query, *arguments)
+
+    async def execute(self, query: str, *arguments: object) -> None:
+        async with self._connection() as connection:
+            await connection.execute(query, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        try:
+            async with self._pool.acquire(timeout=10) as connection:
+                yield connection
+        except UNREACHABLE as error:
+            raise Unavailable(f"the database cannot be reached: {error or type(error).__name__}") from error

@@ -1,0 +1,54 @@
+"""What does a controller read and write?"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from torpor.domain.records import Change, Workspace
+from torpor.store.database import Database
+from torpor.store.queries import FOR_CONTROLLER
+from torpor.store.rows import from_change, to_workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    now: datetime
+    """The database's clock: the only one the rules know."""
+    workspaces: Sequence[Workspace]
+
+
+class ControllerStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def take_epoch(self, holder: str) -> int:
+        row = await self._database.fetchrow(FOR_CONTROLLER["take_epoch"], holder)
+        epoch: int = row["epoch"]
+        return epoch
+
+    async def holds(self, epoch: int) -> bool:
+        """Whether no later controller has taken over."""
+        row = await self._database.fetchrow(FOR_CONTROLLER["present_epoch"])
+        return row is not None and row["epoch"] == epoch
+
+    async def load(self, *, only: Collection[str] | None = None, also: Collection[str] = ()) -> Loaded:
+        """What needs a look: the unsettled (and `also` these), or `only` these."""
+        if only is None:
+            rows = await self._database.fetch(FOR_CONTROLLER["load_unsettled"], list(also))
+        else:
+            rows = await self._database.fetch(FOR_CONTROLLER["load_these"], list(only))
+        if not rows:
+            return Loaded(await self.clock(), ())
+        return Loaded(max(row["read_at"] for row in rows), [to_workspace(row) for row in rows])
+
+    async def clock(self) -> datetime:
+        row = await self._database.fetchrow(FOR_CONTROLLER["clock"])
+        at: datetime = row[0]
+        return at
+
+    async def persist(self, changes: Sequence[Change], *, epoch: int) -> frozenset[str]:
+        """Write the batch in one statement; the ids of the rows that were still as they had been read."""
+        if not changes:
+            return frozenset()
+        rows = await self._database.fetch(FOR_CONTROLLER["persist"], [from_change(change) for change in changes], epoch)
+        return frozenset(str(row["id"]) for row in rows)

@@ -1,0 +1,229 @@
+"""What does the service layer read and write?
+
+Statements and rows only: what may be wished is decided in `torpor.wishes`.
+"""
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from torpor.domain.errors import Reason
+from torpor.domain.limits import RunningNow
+from torpor.domain.records import Archive, ArchiveKey, Workspace
+from torpor.domain.states import Operation, Outcome, Phase, Wish
+from torpor.store.database import Database
+from torpor.store.queries import FOR_SERVICE
+from torpor.store.rows import from_recovery, to_workspace
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    id: str
+    username: str
+    is_admin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One line of a workspace's history."""
+
+    op_id: str
+    kind: Operation
+    attempt: int
+    generation: int
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: Outcome | None
+    reason: Reason | None
+    message: str
+    done_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArchive:
+    archive: Archive
+    size_bytes: int
+    home_bytes: int
+    proven_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewWorkspace:
+    id: str
+    name: str
+    owner_id: str
+    template: str
+    command: tuple[str, ...]
+    desired_state: Wish
+    standby_ttl_s: int
+    archive_ttl_s: int
+
+
+class NameTaken(Exception):
+    """Another living workspace bears this name."""
+
+
+class ServiceStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_user(self, username: str, *, is_admin: bool, password: str | None) -> None:
+        await self._database.execute(FOR_SERVICE["create_user"], uuid.uuid4(), username, is_admin, password)
+
+    async def user_by_name(self, username: str) -> tuple[User, str | None] | None:
+        row = await self._database.fetchrow(FOR_SERVICE["user_by_name"], username)
+        return (_to_user(row), row["password"]) if row else None
+
+    async def create_token(self, user_id: str, label: str, digest: bytes, *, lives_s: float | None) -> None:
+        await self._database.execute(FOR_SERVICE["create_token"], uuid.uuid4(), uuid.UUID(user_id), label, digest, lives_s)
+
+    async def delete_token(self, digest: bytes) -> None:
+        await self._database.execute(FOR_SERVICE["delete_token"], digest)
+
+    async def delete_tokens_labelled(self, user_id: str, label: str) -> None:
+        await self._database.execute(FOR_SERVICE["delete_tokens_labelled"], uuid.UUID(user_id), label)
+
+    async def user_by_token(self, digest: bytes) -> User | None:
+        row = await self._database.fetchrow(FOR_SERVICE["user_by_token"], digest)
+        return _to_user(row) if row else None
+
+    # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def by_id(self, workspace_id: str) -> Workspace | None:
+        row = await self._database.fetchrow(FOR_SERVICE["workspace_by_id"], uuid.UUID(workspace_id))
+        return to_workspace(row) if row else None
+
+    async def by_name(self, name: str) -> Workspace | None:
+        row = await self._database.fetchrow(FOR_SERVICE["workspace_by_name"], name)
+        return to_workspace(row) if row else None
+
+    async def page(
+        self, *, owner_id: str | None, phase: Phase | None, after: tuple[datetime, str] | None, limit: int
+    ) -> Sequence[Workspace]:
+        created_at, workspace_id = after if after else (None, None)
+        rows = await self._database.fetch(
+            FOR_SERVICE["list_workspaces"],
+            uuid.UUID(owner_id) if owner_id else None,
+            phase,
+            created_at,
+            uuid.UUID(workspace_id) if workspace_id else None,
+            limit,
+        )
+        return [to_workspace(row) for row in rows]
+
+    async def history(self, workspace_id: str, *, limit: int) -> Sequence[Attempt]:
+        rows = await self._database.fetch(FOR_SERVICE["operations_of"], uuid.UUID(workspace_id), limit)
+        return [_to_attempt(row) for row in rows]
+
+    async def archives(self, workspace_id: str) -> Sequence[StoredArchive]:
+        rows = await self._database.fetch(FOR_SERVICE["archives_of"], uuid.UUID(workspace_id))
+        return [_to_stored_archive(row) for row in rows]
+
+    async def alive(self) -> None:
+        """Returns when the database answers."""
+        await self._database.fetchrow(FOR_SERVICE["alive"])
+
+    async def locks(self) -> Mapping[str, Mapping[str, Any]]:
+        rows = await self._database.fetch(FOR_SERVICE["locks"])
+        return {row["lock_name"]: dict(row) for row in rows}
+
+    @contextlib.asynccontextmanager
+    async def writing(self) -> AsyncIterator["Writing"]:
+        """One transaction: everything in it is accepted together, or nothing."""
+        async with self._database.transaction() as connection:
+            yield Writing(connection)
+
+
+class Writing:
+    """The verbs inside one transaction of the service layer."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def lock(self, workspace_id: str) -> Workspace | None:
+        row = await self._connection.fetchrow(FOR_SERVICE["lock_workspace"], uuid.UUID(workspace_id))
+        return to_workspace(row) if row else None
+
+    async def create(self, new: NewWorkspace) -> None:
+        with _refusing_taken_names():
+            await self._connection.execute(
+                FOR_SERVICE["create_workspace"],
+                uuid.UUID(new.id),
+                new.name,
+                uuid.UUID(new.owner_id),
+                new.template,
+                list(new.command),
+                new.desired_state,
+                new.standby_ttl_s,
+                new.archive_ttl_s,
+            )
+
+    async def running_besides(self, workspace_id: str, owner_id: str) -> RunningNow:
+        """Who else runs; nobody else is admitted before this transaction has ended."""
+        await self._connection.execute(FOR_SERVICE["hold_limits"])
+        row = await self._connection.fetchrow(FOR_SERVICE["count_running"], uuid.UUID(owner_id), uuid.UUID(workspace_id))
+        return RunningNow(of_user=row["of_user"], overall=row["overall"])
+
+    async def set_wish(self, workspace_id: str, wish: Wish, *, purge: bool = False) -> None:
+        # Undelete takes the name back into use, and somebody else may bear it by now.
+        with _refusing_taken_names():
+            await self._connection.execute(FOR_SERVICE["set_wish"], uuid.UUID(workspace_id), wish, purge)
+
+    async def set_name(self, workspace_id: str, name: str) -> None:
+        with _refusing_taken_names():
+            await self._connection.execute(FOR_SERVICE["set_name"], uuid.UUID(workspace_id), name)
+
+    async def set_ttls(self, workspace_id: str, *, standby_ttl_s: int, archive_ttl_s: int) -> None:
+        await self._connection.execute(FOR_SERVICE["set_ttls"], uuid.UUID(workspace_id), standby_ttl_s, archive_ttl_s)
+
+    async def set_recovery(self, workspace_id: str, archive: Archive | None, *, empty: bool) -> None:
+        await self._connection.execute(
+            FOR_SERVICE["set_recovery"], uuid.UUID(workspace_id), from_recovery(archive, empty=empty)
+        )
+
+    async def archives(self, workspace_id: str) -> Sequence[StoredArchive]:
+        rows = await self._connection.fetch(FOR_SERVICE["archives_of"], uuid.UUID(workspace_id))
+        return [_to_stored_archive(row) for row in rows]
+
+
+@contextlib.contextmanager
+def _refusing_taken_names() -> Any:
+    try:
+        yield
+    except asyncpg.UniqueViolationError as error:
+        raise NameTaken from error
+
+
+def _to_user(row: Mapping[str, Any]) -> User:
+    return User(str(row["id"]), row["username"], row["is_admin"])
+
+
+def _to_attempt(row: Mapping[str, Any]) -> Attempt:
+    return Attempt(
+        op_id=str(row["op_id"]),
+        kind=Operation(row["kind"]),
+        attempt=row["attempt"],
+        generation=row["generation"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        outcome=Outcome(row["outcome"]) if row["outcome"] else None,
+        reason=Reason(row["reason"]) if row["reason"] else None,
+        message=row["message"],
+        done_bytes=row["done_bytes"],
+    )
+
+
+def _to_stored_archive(row: Mapping[str, Any]) -> StoredArchive:
+    return StoredArchive(
+        Archive(ArchiveKey.parse(row["key"]), row["generation"], row["revision"], row["manifest_root"]),
+        row["size_bytes"],
+        row["home_bytes"],
+        row["proven_at"],
+    )

@@ -1,0 +1,115 @@
+-- What the service layer behind the API reads and writes, as the role torpor_service.
+
+-- name: create_user
+-- The first user of an installation, or a further one; an existing name stays as it is.
+INSERT INTO users (id, username, is_admin, password) VALUES ($1, $2, $3, $4)
+ON CONFLICT (username) DO NOTHING
+RETURNING id;
+
+-- name: user_by_name
+SELECT id, username, is_admin, password FROM users WHERE username = $1;
+
+-- name: create_token
+-- Only the digest is kept.
+INSERT INTO tokens (id, user_id, label, digest, expires_at)
+VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::double precision));
+
+-- name: delete_token
+DELETE FROM tokens WHERE digest = $1;
+
+-- name: delete_tokens_labelled
+DELETE FROM tokens WHERE user_id = $1 AND label = $2;
+
+-- name: user_by_token
+-- Who holds this token, unless it has expired.
+SELECT users.id, users.username, users.is_admin
+FROM tokens JOIN users ON users.id = tokens.user_id
+WHERE tokens.digest = $1 AND (tokens.expires_at IS NULL OR tokens.expires_at > now());
+
+-- name: create_workspace
+INSERT INTO workspaces (id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: workspace_by_id
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE workspaces.id = $1;
+
+-- name: workspace_by_name
+-- The living bearer of a name, else the one deleted last.
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE workspaces.name = $1
+ORDER BY workspaces.deleted_at DESC NULLS FIRST
+LIMIT 1;
+
+-- name: lock_workspace
+-- The row, held until the wish is written down.
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE workspaces.id = $1
+FOR UPDATE OF workspaces;
+
+-- name: list_workspaces
+-- A page of the workspaces of one owner (or of all), in the order of their creation, without those that are gone.
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE ($1::uuid IS NULL OR workspaces.owner_id = $1)
+  AND ($2::text IS NULL OR workspaces.phase = $2)
+  AND (workspaces.phase <> 'DELETED' OR $2::text = 'DELETED')
+  AND ($3::timestamptz IS NULL OR (workspaces.created_at, workspaces.id) > ($3, $4::uuid))
+ORDER BY workspaces.created_at, workspaces.id
+LIMIT $5;
+
+-- name: hold_limits
+-- Wishes to run are admitted one after the other, so that no limit is exceeded by two that came at once.
+SELECT pg_advisory_xact_lock(hashtext('torpor.limits'));
+
+-- name: count_running
+-- Others that run or are about to.
+SELECT count(*) FILTER (WHERE owner_id = $1) AS of_user, count(*) AS overall
+FROM workspaces
+WHERE (desired_state = 'RUNNING' OR container_present) AND id <> $2;
+
+-- name: set_wish
+-- The same wish said again counts as a new one: it clears what stands in its way.
+UPDATE workspaces SET
+    desired_state = $2::text,
+    wish_version = wish_version + 1,
+    last_access_at = now(),
+    deleted_at = CASE WHEN $2::text = 'DELETED' THEN coalesce(deleted_at, now()) END,
+    purge = $2::text = 'DELETED' AND (purge OR $3)
+WHERE id = $1;
+
+-- name: set_name
+UPDATE workspaces SET name = $2 WHERE id = $1;
+
+-- name: set_ttls
+UPDATE workspaces SET standby_ttl_s = $2, archive_ttl_s = $3 WHERE id = $1;
+
+-- name: set_recovery
+-- A way out of an error, carried out by the controller.
+UPDATE workspaces SET
+    wish_version = wish_version + 1,
+    last_access_at = now(),
+    recover_request = $2::jsonb || jsonb_build_object('wish_version', wish_version + 1)
+WHERE id = $1;
+
+-- name: operations_of
+-- Every attempt, the latest first.
+SELECT op_id, kind, attempt, generation, started_at, ended_at, outcome, reason, message, done_bytes
+FROM operations WHERE workspace_id = $1
+ORDER BY started_at DESC, attempt DESC
+LIMIT $2;
+
+-- name: archives_of
+-- Archives that can still be gone back to, the latest first.
+SELECT key, op_id, generation, revision, manifest_root, size_bytes, home_bytes, proven_at
+FROM archives WHERE workspace_id = $1 AND orphan_since IS NULL
+ORDER BY proven_at DESC;
+
+-- name: locks
+SELECT lock_name, holder_id, epoch, acquired_at FROM system_locks;
+
+-- name: alive
+SELECT 1;

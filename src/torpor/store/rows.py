@@ -1,0 +1,222 @@
+"""How does a row become a record, and a record a row?"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from torpor.domain.errors import Reason
+from torpor.domain.records import (
+    CONDITION_NAMES,
+    NOT_OBSERVED,
+    Archive,
+    ArchiveKey,
+    Change,
+    Condition,
+    Conditions,
+    ErrorInfo,
+    Recovery,
+    Workspace,
+)
+from torpor.domain.states import Operation, Phase, Stage, Wish
+
+
+def to_workspace(row: Mapping[str, Any]) -> Workspace:
+    return Workspace(
+        id=str(row["id"]),
+        name=row["name"],
+        owner=row["owner"],
+        template=row["template"],
+        command=tuple(row["command"]),
+        desired_state=Wish(row["desired_state"]),
+        wish_version=row["wish_version"],
+        deleted_at=row["deleted_at"],
+        purge=row["purge"],
+        recover_request=_to_recovery(row["recover_request"]),
+        standby_ttl_s=row["standby_ttl_s"],
+        archive_ttl_s=row["archive_ttl_s"],
+        last_access_at=row["last_access_at"],
+        created_at=row["created_at"],
+        version=row["version"],
+        epoch=row["epoch"],
+        phase=Phase(row["phase"]),
+        phase_changed_at=row["phase_changed_at"],
+        previous_phase=Phase(row["previous_phase"]) if row["previous_phase"] else None,
+        observed_at=row["observed_at"],
+        conditions=to_conditions(row["conditions"]),
+        container_present=row["container_present"],
+        volume_present=row["volume_present"],
+        operation=Operation(row["operation"]),
+        stage=Stage(row["stage"]),
+        due_at=row["due_at"],
+        op_id=str(row["op_id"]) if row["op_id"] else None,
+        op_attempt=row["op_attempt"],
+        op_epoch=row["op_epoch"],
+        op_takeovers=row["op_takeovers"],
+        op_started_at=row["op_started_at"],
+        deadline_at=row["deadline_at"],
+        progress_done=row["progress_done"],
+        progress_total=row["progress_total"],
+        generation=row["generation"],
+        revision=row["revision"],
+        home_seen=row["home_seen"],
+        archive=_to_archive(row),
+        error=to_error(row["error_info"]),
+        error_count=row["error_count"],
+        quick_ends=row["quick_ends"],
+    )
+
+
+def _to_archive(row: Mapping[str, Any]) -> Archive | None:
+    if row["archive_key"] is None:
+        return None
+    return Archive(
+        ArchiveKey.parse(row["archive_key"]), row["archive_generation"], row["archive_revision"], row["archive_root"]
+    )
+
+
+def to_conditions(stored: Mapping[str, Any] | None) -> Conditions:
+    if stored is None:
+        return NOT_OBSERVED
+    return Conditions(**{field: _to_condition(stored[name]) for field, name in CONDITION_NAMES.items()})
+
+
+def _to_condition(stored: Mapping[str, Any]) -> Condition:
+    at = stored["last_transition_time"]
+    return Condition(
+        stored["status"] == "True", stored["reason"], stored["message"], datetime.fromisoformat(at) if at else None
+    )
+
+
+def from_conditions(conditions: Conditions) -> dict[str, Any]:
+    return {name: _from_condition(getattr(conditions, field)) for field, name in CONDITION_NAMES.items()}
+
+
+def _from_condition(condition: Condition) -> dict[str, Any]:
+    return {
+        "status": str(condition.status),
+        "reason": condition.reason,
+        "message": condition.message,
+        "last_transition_time": _iso(condition.last_transition_time),
+    }
+
+
+def to_error(stored: Mapping[str, Any] | None) -> ErrorInfo | None:
+    if stored is None:
+        return None
+    return ErrorInfo(
+        reason=Reason(stored["reason"]),
+        message=stored["message"],
+        is_terminal=stored["is_terminal"],
+        operation=Operation(stored["operation"]),
+        error_count=stored["error_count"],
+        occurred_at=datetime.fromisoformat(stored["occurred_at"]),
+        wish_version=stored["wish_version"],
+        context=stored["context"],
+    )
+
+
+def from_error(error: ErrorInfo | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {
+        "reason": error.reason.value,
+        "message": error.message,
+        "is_terminal": error.is_terminal,
+        "operation": error.operation.value,
+        "error_count": error.error_count,
+        "occurred_at": error.occurred_at.isoformat(),
+        "wish_version": error.wish_version,
+        "context": dict(error.context),
+    }
+
+
+def _to_recovery(stored: Mapping[str, Any] | None) -> Recovery | None:
+    if stored is None:
+        return None
+    archive = stored.get("archive")
+    return Recovery(
+        wish_version=stored["wish_version"],
+        archive=Archive(ArchiveKey.parse(archive["key"]), archive["generation"], archive["revision"], archive["manifest_root"])
+        if archive
+        else None,
+        empty=stored.get("empty", False),
+    )
+
+
+def from_recovery(archive: Archive | None, *, empty: bool) -> dict[str, Any]:
+    if archive is None:
+        return {"empty": empty}
+    return {
+        "archive": {
+            "key": str(archive.key),
+            "generation": archive.generation,
+            "revision": archive.revision,
+            "manifest_root": archive.manifest_root,
+        }
+    }
+
+
+def from_change(change: Change) -> dict[str, Any]:
+    """One object of the batch that `persist` takes."""
+    before, after = change.before, change.after
+    return {
+        "id": after.id,
+        "expected_version": before.version,
+        "expected_wish_version": before.wish_version if change.if_wish_unchanged else None,
+        "phase": after.phase,
+        "phase_changed_at": _iso(after.phase_changed_at),
+        "previous_phase": after.previous_phase,
+        "observed_at": _iso(after.observed_at),
+        "conditions": from_conditions(after.conditions),
+        "container_present": after.container_present,
+        "volume_present": after.volume_present,
+        "operation": after.operation,
+        "stage": after.stage,
+        "due_at": _iso(after.due_at),
+        "op_id": after.op_id,
+        "op_attempt": after.op_attempt,
+        "op_epoch": after.op_epoch,
+        "op_takeovers": after.op_takeovers,
+        "op_started_at": _iso(after.op_started_at),
+        "deadline_at": _iso(after.deadline_at),
+        "progress_done": after.progress_done,
+        "progress_total": after.progress_total,
+        "generation": after.generation,
+        "revision": after.revision,
+        "home_seen": after.home_seen,
+        "archive_key": str(after.archive.key) if after.archive else None,
+        "archive_generation": after.archive.generation if after.archive else None,
+        "archive_revision": after.archive.revision if after.archive else None,
+        "archive_root": after.archive.manifest_root if after.archive else None,
+        "error_info": from_error(after.error),
+        "error_count": after.error_count,
+        "quick_ends": after.quick_ends,
+        **_from_attempts(change),
+    }
+
+
+def _from_attempts(change: Change) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if change.opened:
+        fields |= {
+            "opened_op_id": change.opened.op_id,
+            "opened_kind": change.opened.operation,
+            "opened_attempt": change.opened.attempt,
+            "opened_generation": change.opened.generation,
+        }
+    if change.closed:
+        fields |= {
+            "closed_op_id": change.closed.op_id,
+            "closed_attempt": change.closed.attempt,
+            "closed_outcome": change.closed.outcome,
+            "closed_reason": change.closed.reason,
+            "closed_message": change.closed.message,
+            "closed_bytes": change.closed.done_bytes,
+        }
+    if change.proved:
+        fields |= {"proved_size_bytes": change.proved.size_bytes, "proved_home_bytes": change.proved.home_bytes}
+    return fields
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None

@@ -1,0 +1,235 @@
+"""What may be wished, and how is it written down?
+
+The one writer of `desired_state` and of everything else that people decide: whoever wishes something comes through here.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from torpor.domain.errors import Reason, Refused
+from torpor.domain.limits import RunningLimits, admit
+from torpor.domain.names import check_name, is_id
+from torpor.domain.records import Archive, ErrorInfo, Workspace
+from torpor.domain.states import Phase, Wish
+from torpor.store.for_service import Attempt, NameTaken, NewWorkspace, ServiceStore, StoredArchive, User, Writing
+from torpor.templates.catalogue import program, template
+
+# Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
+SAYABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ttls:
+    standby_s: int = 300
+    archive_s: int = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: Sequence[Workspace]
+    next_after: tuple[datetime, str] | None
+
+
+class Wishes:
+    def __init__(
+        self,
+        store: ServiceStore,
+        *,
+        limits: RunningLimits,
+        ttls: Ttls,
+        new_id: Callable[[], str],
+        hint: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._limits = limits
+        self._ttls = ttls
+        self._new_id = new_id
+        self._hint = hint
+
+    async def create(
+        self,
+        user: User,
+        *,
+        name: str,
+        template_name: str = "terminal",
+        command: tuple[str, ...] = (),
+        desired_state: Wish = Wish.RUNNING,
+        standby_ttl_s: int | None = None,
+        archive_ttl_s: int | None = None,
+    ) -> Workspace:
+        check_name(name)
+        program(template(template_name), command or None)
+        _check_sayable(desired_state)
+        new = NewWorkspace(
+            id=self._new_id(),
+            name=name,
+            owner_id=user.id,
+            template=template_name,
+            command=command,
+            desired_state=desired_state,
+            standby_ttl_s=_check_ttl("standby_ttl", standby_ttl_s, self._ttls.standby_s),
+            archive_ttl_s=_check_ttl("archive_ttl", archive_ttl_s, self._ttls.archive_s),
+        )
+        async with self._naming(name) as writing:
+            if desired_state is Wish.RUNNING:
+                admit(await writing.running_besides(new.id, user.id), self._limits)
+            await writing.create(new)
+        self._hint(new.id)
+        return await self.find(user, new.id)
+
+    async def find(self, user: User, id_or_name: str) -> Workspace:
+        """The workspace, if it is this user's to see; what is not is not revealed."""
+        found = await (self._store.by_id(id_or_name) if is_id(id_or_name) else self._store.by_name(id_or_name))
+        if found is None or (found.owner != user.username and not user.is_admin):
+            raise Refused("not_found", f"there is no workspace {id_or_name!r}", workspace=id_or_name)
+        return found
+
+    async def page(
+        self, user: User, *, phase: Phase | None = None, after: tuple[datetime, str] | None = None, limit: int = 100
+    ) -> Page:
+        owner_id = None if user.is_admin else user.id
+        items = await self._store.page(owner_id=owner_id, phase=phase, after=after, limit=limit + 1)
+        more = items[limit - 1] if len(items) > limit else None
+        return Page(items[:limit], (more.created_at, more.id) if more else None)
+
+    async def wish(self, user: User, id_or_name: str, desired_state: Wish) -> Workspace:
+        """Always accepted for a workspace that is there, whatever is under way; the same wish again clears its error."""
+        _check_sayable(desired_state)
+        found = await self.find(user, id_or_name)
+        async with self._store.writing() as writing:
+            workspace = await self._locked(writing, found)
+            if workspace.deleted_at is not None:
+                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+            if desired_state is Wish.RUNNING:
+                owner_id = await self._owner_id(workspace)
+                admit(await writing.running_besides(workspace.id, owner_id), self._limits)
+            await writing.set_wish(workspace.id, desired_state)
+        return await self._wished(user, found)
+
+    async def change(
+        self,
+        user: User,
+        id_or_name: str,
+        *,
+        name: str | None = None,
+        standby_ttl_s: int | None = None,
+        archive_ttl_s: int | None = None,
+    ) -> Workspace:
+        found = await self.find(user, id_or_name)
+        if name is not None:
+            check_name(name)
+        standby_s = _check_ttl("standby_ttl", standby_ttl_s, found.standby_ttl_s)
+        archive_s = _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
+        async with self._naming(name or found.name) as writing:
+            await self._locked(writing, found)
+            if name is not None:
+                await writing.set_name(found.id, name)
+            await writing.set_ttls(found.id, standby_ttl_s=standby_s, archive_ttl_s=archive_s)
+        return await self.find(user, found.id)
+
+    async def delete(self, user: User, id_or_name: str, *, purge: bool = False) -> Workspace:
+        """Accepted from every state. A last archive is kept for `undelete`, unless it is purged."""
+        found = await self.find(user, id_or_name)
+        async with self._store.writing() as writing:
+            await self._locked(writing, found)
+            await writing.set_wish(found.id, Wish.DELETED, purge=purge)
+        return await self._wished(user, found)
+
+    async def undelete(self, user: User, id_or_name: str) -> Workspace:
+        found = await self.find(user, id_or_name)
+        async with self._naming(found.name) as writing:
+            workspace = await self._locked(writing, found)
+            if workspace.deleted_at is None:
+                raise Refused("not_deleted", f"{workspace.name!r} is not deleted", workspace=workspace.name)
+            if workspace.purge:
+                raise Refused("purged", f"{workspace.name!r} was purged; nothing of it is kept", workspace=workspace.name)
+            await writing.set_wish(workspace.id, Wish.ARCHIVED)
+        return await self._wished(user, found)
+
+    async def recover(self, user: User, id_or_name: str, *, archive_key: str | None = None, empty: bool = False) -> Workspace:
+        """Leave ERROR. Where the home is lost, say which way: an older archive, or an empty home."""
+        found = await self.find(user, id_or_name)
+        async with self._store.writing() as writing:
+            workspace = await self._locked(writing, found)
+            error = workspace.error
+            if error is None or not error.is_terminal:
+                raise Refused("not_in_error", f"{workspace.name!r} is not in ERROR; there is nothing to recover from")
+            kept = await writing.archives(workspace.id)
+            archive = _way_out(workspace, error, kept, archive_key=archive_key, empty=empty)
+            await writing.set_recovery(workspace.id, archive, empty=empty)
+        return await self._wished(user, found)
+
+    async def history(self, user: User, id_or_name: str, *, limit: int = 100) -> Sequence[Attempt]:
+        return await self._store.history((await self.find(user, id_or_name)).id, limit=limit)
+
+    async def archives(self, user: User, id_or_name: str) -> Sequence[StoredArchive]:
+        return await self._store.archives((await self.find(user, id_or_name)).id)
+
+    async def _locked(self, writing: Writing, found: Workspace) -> Workspace:
+        workspace = await writing.lock(found.id)
+        if workspace is None or (workspace.phase is Phase.DELETED and workspace.purge):
+            raise Refused("not_found", f"there is no workspace {found.name!r}", workspace=found.name)
+        return workspace
+
+    async def _owner_id(self, workspace: Workspace) -> str:
+        known = await self._store.user_by_name(workspace.owner)
+        assert known is not None, "an owner is a foreign key"
+        return known[0].id
+
+    async def _wished(self, user: User, found: Workspace) -> Workspace:
+        self._hint(found.id)
+        return await self.find(user, found.id)
+
+    @contextlib.asynccontextmanager
+    async def _naming(self, name: str) -> AsyncIterator[Writing]:
+        """A transaction that puts a name to use."""
+        try:
+            async with self._store.writing() as writing:
+                yield writing
+        except NameTaken as taken:
+            raise Refused("name_taken", f"there is already a workspace {name!r}", name=name) from taken
+
+
+def _way_out(
+    workspace: Workspace,
+    error: ErrorInfo,
+    kept: Sequence[StoredArchive],
+    *,
+    archive_key: str | None,
+    empty: bool,
+) -> Archive | None:
+    if archive_key is not None and empty:
+        raise Refused("bad_recovery", "say either archive_key or empty, not both")
+    if error.reason is not Reason.DATA_LOST:
+        if archive_key is not None or empty:
+            raise Refused("bad_recovery", f"the home of {workspace.name!r} is not lost; recover without archive_key and empty")
+        return None
+    keys = [str(one.archive.key) for one in kept]
+    if archive_key is None:
+        if empty:
+            return None
+        ways = [f"archive_key={key}" for key in keys] + ["empty=true (an empty home)"]
+        raise Refused(
+            "say_which_way",
+            f"the home of {workspace.name!r} is lost; say how to go on: {', or '.join(ways)}",
+            archive_keys=keys,
+        )
+    for one in kept:
+        if str(one.archive.key) == archive_key:
+            return one.archive
+    raise Refused("no_such_archive", f"{archive_key!r} is not an archive of {workspace.name!r}", archive_keys=keys)
+
+
+def _check_sayable(desired_state: Wish) -> None:
+    if desired_state not in SAYABLE:
+        raise Refused("bad_wish", f"{desired_state} cannot be wished like this; use DELETE", allowed=list(SAYABLE))
+
+
+def _check_ttl(what: str, seconds: int | None, default: int) -> int:
+    if seconds is None:
+        return default
+    if not 1 <= seconds <= 10 * 365 * 86_400:
+        raise Refused("bad_ttl", f"{what} is {seconds}; allowed are 1 to {10 * 365 * 86_400} seconds")
+    return seconds

@@ -1,0 +1,65 @@
+"""What may every test ask for?
+
+One throwaway PostgreSQL for each pytest-xdist worker, started by the first test that asks, and a fresh
+database for each test: a file copy of a template that was migrated once.
+"""
+
+import secrets
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from torpor.store.embedded import EmbeddedPostgres
+
+TEMPLATE = "torpor_template"
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+async def postgres(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedPostgres]:
+    """A running PostgreSQL that forgets everything in a power cut, which makes it fast."""
+    async with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def migrated_template(postgres: EmbeddedPostgres) -> str:
+    """The name of a database with today's schema, for copying only: nobody may stay connected to it."""
+    from torpor.store.migrate import migrate
+
+    connection = await asyncpg.connect(postgres.dsn)
+    await connection.execute(f"CREATE DATABASE {TEMPLATE} STRATEGY file_copy")
+    await connection.close()
+    await migrate(postgres.dsn_of(TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture
+async def empty_database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    """A fresh database without any schema, as the first migration meets it."""
+    async for url in fresh_database(postgres, "template0"):
+        yield url
+
+
+@pytest.fixture
+async def database_url(postgres: EmbeddedPostgres, migrated_template: str) -> AsyncIterator[str]:
+    """A fresh database with today's schema, gone after the test."""
+    async for url in fresh_database(postgres, migrated_template):
+        yield url
+
+
+async def fresh_database(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[str]:
+    name = f"test_{secrets.token_hex(6)}"
+    connection = await asyncpg.connect(postgres.dsn)
+    try:
+        await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        yield postgres.dsn_of(name)
+        # A test that forgot a connection must not keep the next ones waiting.
+        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await connection.close()
