@@ -95,18 +95,7 @@ class Wishes:
         return Page(items[:limit], (more.created_at, more.id) if more else None)
 
     async def wish(self, user: User, id_or_name: str, desired_state: Wish) -> Workspace:
-        """Always accepted for a workspace that is there, whatever is under way; the same wish again clears its error."""
-        _check_sayable(desired_state)
-        found = await self.find(user, id_or_name)
-        async with self._store.writing() as writing:
-            workspace = await self._locked(writing, found)
-            if workspace.deleted_at is not None:
-                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
-            if desired_state is Wish.RUNNING:
-                owner_id = await self._owner_id(workspace)
-                admit(await writing.running_besides(workspace.id, owner_id), self._limits)
-            await writing.set_wish(workspace.id, desired_state)
-        return await self._wished(user, found)
+        return await self.change(user, id_or_name, desired_state=desired_state)
 
     async def change(
         self,
@@ -114,20 +103,31 @@ class Wishes:
         id_or_name: str,
         *,
         name: str | None = None,
+        desired_state: Wish | None = None,
         standby_ttl_s: int | None = None,
         archive_ttl_s: int | None = None,
     ) -> Workspace:
+        """All of it or nothing. A wish is accepted whatever is under way; the same one again clears its error."""
         found = await self.find(user, id_or_name)
         if name is not None:
             check_name(name)
+        if desired_state is not None:
+            _check_sayable(desired_state)
         standby_s = _check_ttl("standby_ttl", standby_ttl_s, found.standby_ttl_s)
         archive_s = _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
         async with self._naming(name or found.name) as writing:
-            await self._locked(writing, found)
+            workspace = await self._locked(writing, found)
+            if workspace.deleted_at is not None:
+                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
             if name is not None:
                 await writing.set_name(found.id, name)
-            await writing.set_ttls(found.id, standby_ttl_s=standby_s, archive_ttl_s=archive_s)
-        return await self.find(user, found.id)
+            if (standby_ttl_s, archive_ttl_s) != (None, None):
+                await writing.set_ttls(found.id, standby_ttl_s=standby_s, archive_ttl_s=archive_s)
+            if desired_state is Wish.RUNNING:
+                admit(await writing.running_besides(found.id, await self._owner_id(workspace)), self._limits)
+            if desired_state is not None:
+                await writing.set_wish(found.id, desired_state)
+        return await self._wished(user, found)
 
     async def delete(self, user: User, id_or_name: str, *, purge: bool = False) -> Workspace:
         """Accepted from every state. A last archive is kept for `undelete`, unless it is purged."""

@@ -1,0 +1,201 @@
+"""Which calls are there?
+
+The route table. Every route under /api/v1 asks who is there first; what may be done is decided in `torpor.wishes`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from torpor import __version__
+from torpor.accounts import SESSION_LIVES_S, Accounts
+from torpor.api import wire
+from torpor.api.door import COOKIE, SignedIn, refuse_cross_site, token_of
+from torpor.api.refusals import problem, translate_refusals
+from torpor.dashboard.assets import asset
+from torpor.domain.explain import explain
+from torpor.domain.states import Phase, Wish
+from torpor.ports import Runtime
+from torpor.templates.catalogue import templates
+from torpor.wishes import Wishes
+
+# What our own pages may load: nothing but what we serve.
+PAGE_POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `/health/ready` and `/health/coordinator` ask."""
+
+    ready: Callable[[], Awaitable[dict[str, Any]]]
+    coordinator: Callable[[], Awaitable[dict[str, Any]]]
+
+
+def make_app(wishes: Wishes, accounts: Accounts, runtime: Runtime, health: Health, *, base_url: str) -> FastAPI:
+    app = FastAPI(title="Torpor", version=__version__, openapi_url="/openapi.json", docs_url=None, redoc_url=None)
+    app.state.accounts = accounts
+    translate_refusals(app)
+    app.include_router(_sessions(accounts, secure=base_url.startswith("https:")), prefix="/api/v1")
+    app.include_router(_workspaces(wishes, runtime, base_url), prefix="/api/v1")
+    app.include_router(_health(health))
+    app.include_router(_pages())
+    return app
+
+
+def _sessions(accounts: Accounts, *, secure: bool) -> APIRouter:
+    router = APIRouter(tags=["sessions"])
+
+    @router.post("/login", status_code=204)
+    async def login(body: wire.Login, request: Request) -> Response:
+        refuse_cross_site(request)
+        token = await accounts.sign_in(body.username, body.password)
+        response = Response(status_code=204)
+        response.set_cookie(COOKIE, token, max_age=SESSION_LIVES_S, httponly=True, samesite="strict", secure=secure, path="/")
+        return response
+
+    @router.post("/logout", status_code=204)
+    async def logout(request: Request, _user: SignedIn) -> Response:
+        await accounts.sign_out(token_of(request))
+        response = Response(status_code=204)
+        response.delete_cookie(COOKIE, path="/")
+        return response
+
+    @router.get("/me")
+    async def me(user: SignedIn) -> wire.Me:
+        return wire.me_out(user)
+
+    return router
+
+
+def _workspaces(wishes: Wishes, runtime: Runtime, base_url: str) -> APIRouter:
+    router = APIRouter(tags=["workspaces"])
+
+    @router.get("/templates")
+    async def list_templates(_user: SignedIn) -> wire.TemplateList:
+        return wire.TemplateList(items=[wire.template_out(one) for one in templates().values()])
+
+    @router.post("/workspaces", status_code=201)
+    async def create(body: wire.CreateWorkspace, user: SignedIn) -> wire.WorkspaceOut:
+        created = await wishes.create(
+            user,
+            name=body.name,
+            template_name=body.template,
+            command=tuple(body.command),
+            desired_state=Wish(body.desired_state),
+            standby_ttl_s=body.standby_ttl,
+            archive_ttl_s=body.archive_ttl,
+        )
+        return wire.workspace_out(created, base_url=base_url)
+
+    @router.get("/workspaces")
+    async def list_workspaces(
+        user: SignedIn,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        cursor: str | None = None,
+        phase: Phase | None = None,
+    ) -> wire.WorkspacePage:
+        page = await wishes.page(user, phase=phase, after=wire.from_cursor(cursor), limit=limit)
+        items = [wire.workspace_out(one, base_url=base_url) for one in page.items]
+        return wire.WorkspacePage(items=items, next_cursor=wire.to_cursor(page.next_after))
+
+    @router.get("/workspaces/{workspace}")
+    async def show(workspace: str, user: SignedIn) -> wire.WorkspaceOut:
+        return wire.workspace_out(await wishes.find(user, workspace), base_url=base_url)
+
+    @router.patch("/workspaces/{workspace}")
+    async def change(workspace: str, body: wire.ChangeWorkspace, user: SignedIn) -> wire.WorkspaceOut:
+        changed = await wishes.change(
+            user,
+            workspace,
+            name=body.name,
+            desired_state=Wish(body.desired_state) if body.desired_state else None,
+            standby_ttl_s=body.standby_ttl,
+            archive_ttl_s=body.archive_ttl,
+        )
+        return wire.workspace_out(changed, base_url=base_url)
+
+    @router.delete("/workspaces/{workspace}", status_code=202)
+    async def delete(workspace: str, user: SignedIn, purge: bool = False) -> wire.WorkspaceOut:
+        return wire.workspace_out(await wishes.delete(user, workspace, purge=purge), base_url=base_url)
+
+    @router.post("/workspaces/{workspace}/undelete")
+    async def undelete(workspace: str, user: SignedIn) -> wire.WorkspaceOut:
+        return wire.workspace_out(await wishes.undelete(user, workspace), base_url=base_url)
+
+    @router.post("/workspaces/{workspace}/recover", status_code=202)
+    async def recover(workspace: str, body: wire.RecoverWorkspace, user: SignedIn) -> wire.WorkspaceOut:
+        recovered = await wishes.recover(user, workspace, archive_key=body.archive_key, empty=body.empty)
+        return wire.workspace_out(recovered, base_url=base_url)
+
+    @router.get("/workspaces/{workspace}/operations")
+    async def operations(
+        workspace: str, user: SignedIn, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> wire.OperationList:
+        history = await wishes.history(user, workspace, limit=limit)
+        return wire.OperationList(items=[wire.operation_out(attempt) for attempt in history])
+
+    @router.get("/workspaces/{workspace}/archives")
+    async def archives(workspace: str, user: SignedIn) -> wire.ArchiveList:
+        return wire.ArchiveList(items=[wire.archive_out(one) for one in await wishes.archives(user, workspace)])
+
+    @router.get("/workspaces/{workspace}/explain")
+    async def explain_it(workspace: str, user: SignedIn) -> wire.ExplanationOut:
+        found = await wishes.find(user, workspace)
+        keys = tuple(str(one.archive.key) for one in await wishes.archives(user, found.id))
+        return wire.explanation_out(found, explain(found, keys))
+
+    @router.post("/workspaces/{workspace}/exec")
+    async def execute(workspace: str, body: wire.Exec, user: SignedIn) -> wire.ExecOut:
+        found = await wishes.find(user, workspace)
+        done = await runtime.execute(found.id, body.command, wire.from_base64(body.stdin))
+        return wire.ExecOut(exit_code=done.exit_code, stdout=wire.to_base64(done.stdout), stderr=wire.to_base64(done.stderr))
+
+    @router.get("/workspaces/{workspace}/logs", response_class=PlainTextResponse)
+    async def logs(workspace: str, user: SignedIn, tail: Annotated[int, Query(ge=1, le=100_000)] = 200) -> Response:
+        found = await wishes.find(user, workspace)
+        text = b"".join([chunk async for chunk in runtime.logs(found.id, tail=tail)])
+        return PlainTextResponse(text)
+
+    return router
+
+
+def _health(health: Health) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/health")
+    async def alive() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @router.get("/health/ready")
+    async def ready() -> JSONResponse:
+        answer = await health.ready()
+        return JSONResponse(answer, 200 if answer["ready"] else 503)
+
+    @router.get("/health/coordinator")
+    async def coordinator() -> dict[str, Any]:
+        return await health.coordinator()
+
+    return router
+
+
+def _pages() -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/")
+    @router.get("/page/{path:path}")
+    async def page(request: Request) -> Response:
+        found = asset(request.url.path)
+        if found is None:
+            return problem(404, "not_found", f"there is no page {request.url.path}")
+        headers = {
+            "Content-Security-Policy": PAGE_POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "same-origin",
+            "Cache-Control": "no-cache",
+        }
+        return Response(found.body, media_type=found.content_type, headers=headers)
+
+    return router

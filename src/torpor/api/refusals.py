@@ -1,0 +1,76 @@
+"""What does a refusal look like over HTTP?
+
+`application/problem+json` (RFC 9457) with a stable `code`; what each code means in HTTP stands in one table.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from torpor.domain.errors import Failed, Refused, Unavailable
+
+STATUS_OF: Mapping[str, int] = {
+    "unauthorized": 401,
+    "bad_credentials": 401,
+    "forbidden": 403,
+    "cross_site": 403,
+    "not_found": 404,
+    "name_taken": 409,
+    "is_deleted": 409,
+    "not_deleted": 409,
+    "purged": 409,
+    "not_in_error": 409,
+    "say_which_way": 409,
+    "not_running": 409,
+    "bad_name": 422,
+    "bad_wish": 422,
+    "bad_ttl": 422,
+    "bad_recovery": 422,
+    "bad_cursor": 422,
+    "bad_request": 422,
+    "no_such_archive": 422,
+    "unknown_template": 422,
+    "command_not_taken": 422,
+    "command_required": 422,
+    "bad_command": 422,
+    "limit_reached": 429,
+}
+
+PROBLEM = "application/problem+json"
+
+
+def problem(status: int, code: str, detail: str, context: Mapping[str, Any] | None = None) -> JSONResponse:
+    headers = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if context and "retry_after_s" in context:
+        headers["Retry-After"] = str(context["retry_after_s"])
+    body = {"type": f"about:blank#{code}", "title": code.replace("_", " "), "status": status, "detail": detail, "code": code}
+    return JSONResponse({**(context or {}), **body}, status, headers, media_type=PROBLEM)
+
+
+def translate_refusals(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def _refused(_request: Request, refused: Refused) -> JSONResponse:
+        return problem(STATUS_OF.get(refused.code, 400), refused.code, refused.message, refused.context)
+
+    @app.exception_handler(Unavailable)
+    async def _unavailable(_request: Request, out: Unavailable) -> JSONResponse:
+        return problem(503, "unavailable", out.message, {"retry_after_s": 2})
+
+    @app.exception_handler(Failed)
+    async def _failed(_request: Request, failed: Failed) -> JSONResponse:
+        return problem(502, failed.code.value.lower(), failed.message)
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_request: Request, invalid: RequestValidationError) -> JSONResponse:
+        wrong = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in invalid.errors()]
+        return problem(422, "bad_request", "; ".join(wrong), {"errors": wrong})
+
+    @app.exception_handler(HTTPException)
+    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, "http", str(error.detail))

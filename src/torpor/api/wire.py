@@ -1,0 +1,309 @@
+"""How does a record look in JSON?"""
+
+import base64
+import binascii
+import json
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from torpor.domain.errors import Refused
+from torpor.domain.explain import Explanation
+from torpor.domain.records import Workspace
+from torpor.store.for_service import Attempt, StoredArchive, User
+from torpor.store.rows import from_conditions, from_error
+from torpor.templates.catalogue import Template
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Condition(Wire):
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+    last_transition_time: datetime | None
+
+
+class ErrorInfo(Wire):
+    reason: str
+    message: str
+    is_terminal: bool
+    operation: str
+    error_count: int
+    context: dict[str, Any]
+    occurred_at: datetime
+    wish_version: int
+
+
+class WorkspaceOut(Wire):
+    id: str
+    name: str
+    owner: str
+    template: str
+    command: list[str]
+    desired_state: str
+    wish_version: int
+    phase: str
+    operation: str
+    op_id: str | None
+    progress: int | None = Field(description="0 to 100, while something is under way that can tell.")
+    generation: int
+    revision: int
+    conditions: dict[str, Condition]
+    observed_status: str
+    health_status: str
+    error: ErrorInfo | None
+    archive_key: str | None
+    standby_ttl: int
+    archive_ttl: int
+    last_access_at: datetime
+    phase_changed_at: datetime
+    observed_at: datetime | None
+    created_at: datetime
+    deleted_at: datetime | None
+    url: str
+
+
+class WorkspacePage(Wire):
+    items: list[WorkspaceOut]
+    next_cursor: str | None
+
+
+class CreateWorkspace(Wire):
+    name: str
+    template: str = "terminal"
+    command: list[str] = Field(default_factory=list, max_length=1000)
+    desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
+    standby_ttl: int | None = None
+    archive_ttl: int | None = None
+
+
+class ChangeWorkspace(Wire):
+    name: str | None = None
+    desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] | None = None
+    standby_ttl: int | None = None
+    archive_ttl: int | None = None
+
+
+class RecoverWorkspace(Wire):
+    archive_key: str | None = None
+    empty: bool = False
+
+
+class OperationOut(Wire):
+    op_id: str
+    kind: str
+    attempt: int
+    generation: int
+    started_at: datetime
+    ended_at: datetime | None
+    seconds: float | None
+    outcome: str | None
+    reason: str | None
+    message: str
+    done_bytes: int
+
+
+class OperationList(Wire):
+    items: list[OperationOut]
+
+
+class ArchiveOut(Wire):
+    key: str
+    generation: int
+    revision: int
+    manifest_root: str
+    size_bytes: int
+    home_bytes: int
+    proven_at: datetime
+
+
+class ArchiveList(Wire):
+    items: list[ArchiveOut]
+
+
+class WaitingOut(Wire):
+    what: str
+    until: datetime | None
+
+
+class WayOutOut(Wire):
+    command: str
+    means: str
+
+
+class ExplanationOut(Wire):
+    name: str
+    summary: str
+    lines: list[str]
+    wish: str
+    phase: str
+    operation: str
+    waiting_for: WaitingOut | None
+    next: str | None
+    why: str | None
+    ways_out: list[WayOutOut]
+
+
+class Exec(Wire):
+    command: list[str] = Field(min_length=1, max_length=1000)
+    stdin: str = Field("", description="Base64.")
+
+
+class ExecOut(Wire):
+    exit_code: int
+    stdout: str = Field(description="Base64.")
+    stderr: str = Field(description="Base64.")
+
+
+class TemplateOut(Wire):
+    name: str
+    title: str
+    description: str
+    takes_command: bool
+
+
+class TemplateList(Wire):
+    items: list[TemplateOut]
+
+
+class Login(Wire):
+    username: str = Field(max_length=64)
+    password: str = Field(max_length=1024)
+
+
+class Me(Wire):
+    id: str
+    username: str
+    is_admin: bool
+
+
+def workspace_out(workspace: Workspace, *, base_url: str) -> WorkspaceOut:
+    error = from_error(workspace.error)
+    return WorkspaceOut(
+        id=workspace.id,
+        name=workspace.name,
+        owner=workspace.owner,
+        template=workspace.template,
+        command=list(workspace.command),
+        desired_state=workspace.desired_state,
+        wish_version=workspace.wish_version,
+        phase=workspace.phase,
+        operation=workspace.operation,
+        op_id=workspace.op_id,
+        progress=_percent(workspace),
+        generation=workspace.generation,
+        revision=workspace.revision,
+        conditions={name: Condition(**stored) for name, stored in from_conditions(workspace.conditions).items()},
+        observed_status=workspace.observed_status,
+        health_status=workspace.health_status,
+        error=ErrorInfo(**error) if error else None,
+        archive_key=str(workspace.archive.key) if workspace.archive else None,
+        standby_ttl=workspace.standby_ttl_s,
+        archive_ttl=workspace.archive_ttl_s,
+        last_access_at=workspace.last_access_at,
+        phase_changed_at=workspace.phase_changed_at,
+        observed_at=workspace.observed_at,
+        created_at=workspace.created_at,
+        deleted_at=workspace.deleted_at,
+        url=_url(workspace.name, base_url),
+    )
+
+
+def _percent(workspace: Workspace) -> int | None:
+    if not workspace.progress_total:
+        return None
+    return min(100, workspace.progress_done * 100 // workspace.progress_total)
+
+
+def _url(name: str, base_url: str) -> str:
+    scheme, _, rest = base_url.partition("://")
+    return f"{scheme}://{name}.{rest}/"
+
+
+def operation_out(attempt: Attempt) -> OperationOut:
+    seconds = (attempt.ended_at - attempt.started_at).total_seconds() if attempt.ended_at else None
+    return OperationOut(
+        op_id=attempt.op_id,
+        kind=attempt.kind,
+        attempt=attempt.attempt,
+        generation=attempt.generation,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        seconds=seconds,
+        outcome=attempt.outcome,
+        reason=attempt.reason,
+        message=attempt.message,
+        done_bytes=attempt.done_bytes,
+    )
+
+
+def archive_out(stored: StoredArchive) -> ArchiveOut:
+    return ArchiveOut(
+        key=str(stored.archive.key),
+        generation=stored.archive.generation,
+        revision=stored.archive.revision,
+        manifest_root=stored.archive.manifest_root,
+        size_bytes=stored.size_bytes,
+        home_bytes=stored.home_bytes,
+        proven_at=stored.proven_at,
+    )
+
+
+def explanation_out(workspace: Workspace, explained: Explanation) -> ExplanationOut:
+    waiting = explained.waiting_for
+    return ExplanationOut(
+        name=workspace.name,
+        summary=explained.summary,
+        lines=list(explained.lines),
+        wish=workspace.desired_state,
+        phase=workspace.phase,
+        operation=workspace.operation,
+        waiting_for=WaitingOut(what=waiting.what, until=waiting.until) if waiting else None,
+        next=explained.next_step,
+        why=explained.why,
+        ways_out=[WayOutOut(command=way.command, means=way.means) for way in explained.ways_out],
+    )
+
+
+def template_out(template: Template) -> TemplateOut:
+    return TemplateOut(
+        name=template.name,
+        title=template.title,
+        description=template.description,
+        takes_command=template.takes_command,
+    )
+
+
+def me_out(user: User) -> Me:
+    return Me(id=user.id, username=user.username, is_admin=user.is_admin)
+
+
+def to_cursor(after: tuple[datetime, str] | None) -> str | None:
+    if after is None:
+        return None
+    return base64.urlsafe_b64encode(json.dumps([after[0].isoformat(), after[1]]).encode()).decode()
+
+
+def from_cursor(cursor: str | None) -> tuple[datetime, str] | None:
+    if cursor is None:
+        return None
+    try:
+        at, workspace_id = json.loads(base64.urlsafe_b64decode(cursor))
+        return datetime.fromisoformat(at), str(workspace_id)
+    except (ValueError, TypeError) as error:
+        raise Refused("bad_cursor", f"{cursor!r} is not a cursor that this API gave out") from error
+
+
+def from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise Refused("bad_request", f"stdin is not base64: {error}") from error
+
+
+def to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,190 @@
+"""Why is it as it is, what happens next, and which ways are there out of it? In plain words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from torpor.domain.errors import Reason
+from torpor.domain.records import ErrorInfo, Workspace
+from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.transitions import TURNS, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    command: str
+    means: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    what: str
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    summary: str
+    lines: tuple[str, ...]
+    waiting_for: Waiting | None
+    next_step: str | None
+    why: str | None
+    ways_out: tuple[WayOut, ...]
+
+
+PHASE_MEANS: Mapping[Phase, str] = {
+    Phase.PENDING: "has no home yet",
+    Phase.ARCHIVED: "is archived: no container, no volume, its home sleeps in the archive",
+    Phase.STANDBY: "stands by: its home is there, nothing runs",
+    Phase.RUNNING: "is running",
+    Phase.ERROR: "is in ERROR",
+    Phase.DELETING: "is being deleted",
+    Phase.DELETED: "is deleted",
+}
+
+OPERATION_MEANS: Mapping[Operation, str] = {
+    Operation.NONE: "nothing is under way",
+    Operation.PROVISIONING: "an empty home is being made",
+    Operation.RESTORING: "its home is being restored from the archive",
+    Operation.STARTING: "its program is being started",
+    Operation.STOPPING: "its program is being stopped",
+    Operation.ARCHIVING: "its home is being archived",
+    Operation.CREATE_EMPTY_ARCHIVE: "an empty archive is being written",
+    Operation.DELETING: "what is left of it is being removed",
+}
+
+WAITS_FOR: Mapping[Operation, str] = {
+    Operation.NONE: "nothing",
+    Operation.PROVISIONING: "the new volume to carry its marker",
+    Operation.RESTORING: "the restored volume to carry its marker",
+    Operation.STARTING: "its port to answer",
+    Operation.STOPPING: "its container to be gone",
+    Operation.ARCHIVING: "the archive to be proven and the volume to be gone",
+    Operation.CREATE_EMPTY_ARCHIVE: "the empty archive to be proven",
+    Operation.DELETING: "container and volumes to be gone",
+}
+
+PHASE_OF_WISH: Mapping[Wish, Phase] = {
+    Wish.RUNNING: Phase.RUNNING,
+    Wish.STANDBY: Phase.STANDBY,
+    Wish.ARCHIVED: Phase.ARCHIVED,
+    Wish.DELETED: Phase.DELETED,
+}
+
+
+def explain(workspace: Workspace, archive_keys: tuple[str, ...]) -> Explanation:
+    """`archive_keys`: the archives that can be gone back to, the latest first."""
+    lines = [
+        f"Wished: {workspace.desired_state} (wish {workspace.wish_version}).",
+        f"Seen: {_seen(workspace)}.",
+        f"Home: generation {workspace.generation}, opened {workspace.revision} times, {_archive_words(workspace)}.",
+    ]
+    waiting = _waiting(workspace)
+    if waiting:
+        until = f" until {waiting.until.isoformat(timespec='seconds')}" if waiting.until else ""
+        lines.append(f"Under way: {OPERATION_MEANS[workspace.operation]}; waiting for {waiting.what}{until}.")
+    why = _why(workspace)
+    if why:
+        lines.append(f"Why: {why}")
+    next_step = _next(workspace)
+    if next_step:
+        lines.append(f"Next: {next_step}.")
+    return Explanation(
+        summary=f"{workspace.name} {PHASE_MEANS[workspace.phase]}"
+        + (f"; {OPERATION_MEANS[workspace.operation]}" if workspace.operation is not Operation.NONE else "")
+        + ".",
+        lines=tuple(lines),
+        waiting_for=waiting,
+        next_step=next_step,
+        why=why,
+        ways_out=_ways_out(workspace, archive_keys),
+    )
+
+
+def _seen(workspace: Workspace) -> str:
+    conditions = workspace.conditions
+    return (
+        f"container {conditions.container_ready.reason}, volume {conditions.volume_ready.reason},"
+        f" archive {conditions.archive_ready.reason}; this amounts to {workspace.phase}"
+    )
+
+
+def _archive_words(workspace: Workspace) -> str:
+    if workspace.archive is None:
+        return "no archive yet"
+    if workspace.is_archived:
+        return "its archive holds exactly this state"
+    return (
+        f"its last archive holds generation {workspace.archive.generation} as it was opened {workspace.archive.revision} times"
+    )
+
+
+def _waiting(workspace: Workspace) -> Waiting | None:
+    match workspace.stage:
+        case Stage.REST:
+            if workspace.due_at is not None and workspace.desired_state is Wish.RUNNING and workspace.phase is Phase.STANDBY:
+                return Waiting("its program to be started again after it ended", workspace.due_at)
+            return None
+        case Stage.BACKOFF:
+            return Waiting(f"the next try after {workspace.error_count or 1} failed", workspace.due_at)
+        case Stage.CALL | Stage.SEE:
+            return Waiting(WAITS_FOR[workspace.operation], workspace.deadline_at)
+
+
+def _why(workspace: Workspace) -> str | None:
+    error = workspace.error
+    if error is None:
+        return None
+    tail = error.context.get("last_lines")
+    said = f" It last wrote: {tail}" if tail else ""
+    return f"{error.reason} in {error.operation}: {error.message}.{said}"
+
+
+def _next(workspace: Workspace) -> str | None:
+    error = workspace.error
+    if error is not None and error.is_terminal:
+        return "nothing by itself; it needs a word from you"
+    if workspace.operation is not Operation.NONE:
+        turn = TURNS[workspace.operation][workspace.desired_state]
+        if turn is Turn.AT_ONCE or (turn is Turn.UNTIL_ARCHIVED and not workspace.is_archived):
+            return f"{workspace.operation} is turned round, because the wish is now {workspace.desired_state}"
+        return f"when that is seen, on towards {workspace.desired_state}"
+    if workspace.phase is PHASE_OF_WISH[workspace.desired_state]:
+        return None
+    return f"a step towards {workspace.desired_state} at the next look"
+
+
+def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...]) -> tuple[WayOut, ...]:
+    name = workspace.name
+    if workspace.phase is Phase.DELETED:
+        return () if workspace.purge else (WayOut(f"torpor undelete {name}", "bring it back, archived"),)
+    ways: list[WayOut] = []
+    error = workspace.error
+    if error is not None and error.is_terminal:
+        ways += _ways_out_of_error(workspace, error, archive_keys)
+    if workspace.deleted_at is not None:
+        return (
+            *ways,
+            WayOut(f"torpor delete {name}", "try the last archive again"),
+            WayOut(f"torpor delete {name} --purge", "give up the home too; this cannot be taken back"),
+            WayOut(f"torpor undelete {name}", "keep it, archived"),
+        )
+    offers = {
+        Wish.RUNNING: WayOut(f"torpor start {name}", "run it"),
+        Wish.STANDBY: WayOut(f"torpor stop {name}", "stop it and keep its home at hand"),
+        Wish.ARCHIVED: WayOut(f"torpor archive {name}", "put its home to sleep in the archive"),
+    }
+    ways += [way for wish, way in offers.items() if wish is not workspace.desired_state]
+    return (*ways, WayOut(f"torpor delete {name}", "delete it; `undelete` brings it back"))
+
+
+def _ways_out_of_error(workspace: Workspace, error: ErrorInfo, archive_keys: tuple[str, ...]) -> list[WayOut]:
+    if error.reason is not Reason.DATA_LOST:
+        return [WayOut(f"torpor recover {workspace.name}", "forget the error and try again")]
+    return [
+        *(
+            WayOut(f"torpor recover {workspace.name} --archive-key {key}", "go on from this older archive")
+            for key in archive_keys
+        ),
+        WayOut(f"torpor recover {workspace.name} --empty", "go on with an empty home"),
+    ]

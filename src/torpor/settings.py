@@ -1,0 +1,153 @@
+"""Which knobs are there, in which unit, with which default, and why?
+
+Command line, then environment (`TORPOR_` and the name in capitals), then `torpor.toml`, then the default here. `load` is pure:
+it is handed what it reads. A wrong value is refused with its name, the value, and what is allowed.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+
+from torpor.domain.errors import Refused
+from torpor.domain.knobs import Knobs
+from torpor.domain.limits import RunningLimits
+from torpor.domain.states import Operation
+
+PREFIX = "TORPOR_"
+FILE_NAME = "torpor.toml"
+
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    data: Path = Field(description="The data directory: database, volumes, archives and credentials.json of `torpor up`.")
+    port: int = Field(8080, ge=1, le=65535, description="Where the product answers, on the loopback interface.")
+    database_url: SecretStr | None = Field(
+        None, description="Any PostgreSQL 15 or newer; without it a private one is started in the data directory."
+    )
+    archive_url: SecretStr | None = Field(
+        None,
+        description="Where homes sleep: file:///dir, s3://bucket/prefix, gs://, az://; default: in the data directory.",
+    )
+    runtime: Literal["auto", "process"] = Field(
+        "auto", description="What runs workspaces; `auto` takes the best one this machine has."
+    )
+    log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
+
+    reconciler_interval: Seconds = Field(10, description="Seconds between two looks at everything.")
+    reconciler_active_interval: Seconds = Field(2, description="Seconds between two looks at what is under way.")
+    reconciler_parallel: int = Field(8, ge=1, le=1000, description="How many effects may be at work at once.")
+    reconciler_max_retries: int = Field(3, ge=0, le=100, description="How often a failed attempt is tried again.")
+    reconciler_retry_backoff: Seconds = Field(30, description="Seconds before the first retry; it doubles with each.")
+    reconciler_retry_backoff_max: Seconds = Field(300, description="Seconds beyond which a retry is not put off.")
+    reconciler_provisioning_timeout: Seconds = Field(300, description="Seconds PROVISIONING may make no progress.")
+    reconciler_restoring_timeout: Seconds = Field(1800, description="Seconds RESTORING may make no progress.")
+    reconciler_starting_timeout: Seconds = Field(300, description="Seconds STARTING may make no progress.")
+    reconciler_stopping_timeout: Seconds = Field(300, description="Seconds STOPPING may make no progress.")
+    reconciler_archiving_timeout: Seconds = Field(1800, description="Seconds ARCHIVING may make no progress.")
+    reconciler_deleting_timeout: Seconds = Field(300, description="Seconds DELETING may make no progress.")
+    coordinator_lock_id: int = Field(
+        12345, description="The advisory lock that the controller of a database holds; unique in that database."
+    )
+
+    max_running_per_user: int = Field(2, ge=0, description="How many workspaces of one user may run at once.")
+    max_running_global: int = Field(100, ge=0, description="How many workspaces may run at once in all.")
+    standby_ttl: int = Field(300, ge=1, description="Seconds without use before a new workspace sleeps.")
+    archive_ttl: int = Field(86_400, ge=1, description="Seconds asleep before a new workspace is archived.")
+
+    workspace_memory_mb: int = Field(2048, ge=16, description="MiB of memory one workspace may use.")
+    workspace_processes: int = Field(512, ge=8, description="Processes and threads one workspace may have.")
+    workspace_stop_grace: Seconds = Field(10, description="Seconds between asking a workspace to end and killing it.")
+
+    @field_validator("data", mode="after")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @property
+    def knobs(self) -> Knobs:
+        return Knobs(
+            timeouts_s={
+                Operation.PROVISIONING: self.reconciler_provisioning_timeout,
+                Operation.RESTORING: self.reconciler_restoring_timeout,
+                Operation.STARTING: self.reconciler_starting_timeout,
+                Operation.STOPPING: self.reconciler_stopping_timeout,
+                Operation.ARCHIVING: self.reconciler_archiving_timeout,
+                Operation.CREATE_EMPTY_ARCHIVE: self.reconciler_provisioning_timeout,
+                Operation.DELETING: self.reconciler_deleting_timeout,
+            },
+            max_retries=self.reconciler_max_retries,
+            retry_base_s=self.reconciler_retry_backoff,
+            retry_cap_s=self.reconciler_retry_backoff_max,
+        )
+
+    @property
+    def running_limits(self) -> RunningLimits:
+        return RunningLimits(per_user=self.max_running_per_user, overall=self.max_running_global)
+
+
+def default_data(environ: Mapping[str, str]) -> Path:
+    """Where a program's data belongs on this machine, for this user."""
+    base = environ.get("XDG_DATA_HOME") or str(Path(environ.get("HOME", "/root")) / ".local" / "share")
+    return Path(base) / "torpor"
+
+
+def load(
+    environ: Mapping[str, str], *, toml: tuple[Path, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings, from what the command line, the environment and the file say; Refused `bad_setting` when they cannot be."""
+    said: dict[str, tuple[str, Any]] = {"data": ("the default", default_data(environ))}
+    if toml is not None:
+        said |= _from_toml(*toml)
+    for name in Settings.model_fields:
+        if environ.get(PREFIX + name.upper()):
+            said[name] = (f"the environment's {PREFIX}{name.upper()}", environ[PREFIX + name.upper()])
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            said[name] = (f"--{name.replace('_', '-')}", value)
+    try:
+        return Settings(**{name: value for name, (_, value) in said.items()})
+    except ValidationError as error:
+        raise Refused("bad_setting", "\n".join(_explain(one, said) for one in error.errors())) from None
+
+
+def find_toml(environ: Mapping[str, str], folder: Path) -> tuple[Path, str] | None:
+    """The file that `TORPOR_CONFIG` names, or `torpor.toml` in this folder, if there is one."""
+    named = environ.get(f"{PREFIX}CONFIG")
+    path = Path(named) if named else folder / FILE_NAME
+    try:
+        return path, path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if named:
+            raise Refused("bad_setting", f"{PREFIX}CONFIG names {path}, and there is no such file") from None
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused("bad_setting", f"{path} cannot be read: {error}") from None
+
+
+def _from_toml(path: Path, text: str) -> dict[str, tuple[str, Any]]:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Refused("bad_setting", f"{path} is not valid TOML: {error}") from None
+    unknown = sorted(table.keys() - Settings.model_fields.keys())
+    if unknown:
+        allowed = ", ".join(sorted(Settings.model_fields))
+        raise Refused("bad_setting", f"{path} sets {', '.join(unknown)}, which is no setting; allowed are: {allowed}")
+    return {name: (f"{name} in {path}", value) for name, value in table.items()}
+
+
+# Never printed, not even when they are wrong.
+SECRET = frozenset({"database_url", "archive_url"})
+
+
+def _explain(error: Any, said: Mapping[str, tuple[str, Any]]) -> str:
+    name = str(error["loc"][0]) if error["loc"] else "?"
+    where, value = said.get(name, ("?", "?"))
+    shown = "that value" if name in SECRET else repr(str(value))
+    return f"{where}: {shown} is not allowed: {error['msg']}"
