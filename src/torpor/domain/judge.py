@@ -34,8 +34,9 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
     adrift_confirmed = is_adrift and workspace.conditions.container_ready.reason == WITHOUT_VOLUME
 
     error = _standing_error(workspace, volume_ready=volume_ready)
-    if error is None and workspace.deleted_at is None:
-        if adrift_confirmed and not _is_stopping(workspace):
+    # A failure that is still being retried must not hide a loss: the next attempt would fill a fresh home in its place.
+    if not _is_terminal(error) and workspace.deleted_at is None:
+        if adrift_confirmed and not _is_stopping(workspace, seen_twice=True):
             error = _error(
                 workspace, Reason.CONTAINER_WITHOUT_VOLUME, "a container runs, but its home volume is not there", now
             )
@@ -50,8 +51,11 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
                 absent=True,
             )
     in_doubt = workspace.deleted_at is None and (
-        (is_missing and not missing_confirmed) or (is_adrift and not adrift_confirmed and not _is_stopping(workspace))
+        (is_missing and not missing_confirmed) or (is_adrift and not adrift_confirmed and not _is_stopping(workspace, seen_twice=False))
     )
+    if in_doubt and error is None and _is_terminal(workspace.error):
+        # In doubt nothing is lifted yet: phase ERROR is never without its error, and both go at the second look.
+        error = workspace.error
 
     conditions = _conditions(
         workspace,
@@ -122,12 +126,15 @@ def _standing_error(workspace: Workspace, *, volume_ready: bool) -> ErrorInfo | 
     return None if error.wish_version < workspace.wish_version else error
 
 
-def _is_stopping(workspace: Workspace) -> bool:
+def _is_stopping(workspace: Workspace, *, seen_twice: bool) -> bool:
     """The container without volume is already on its way out, or was just ordered there by a new wish."""
     if workspace.operation in (Operation.STOPPING, Operation.DELETING):
         return True
     error = workspace.error
-    return error is not None and error.reason is Reason.CONTAINER_WITHOUT_VOLUME and error.wish_version < workspace.wish_version
+    if error is None or not error.is_terminal or error.wish_version >= workspace.wish_version:
+        return False
+    # Any error may have stood before it (STOPPING failed, say); what was seen twice by now must not ask for one wish more.
+    return seen_twice or error.reason is Reason.CONTAINER_WITHOUT_VOLUME
 
 
 def _is_terminal(error: ErrorInfo | None) -> bool:

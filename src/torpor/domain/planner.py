@@ -1,7 +1,8 @@
 """Which one step comes next?
 
 With nothing under way: the table of operations. With an operation under way, in this order: done as observed, finish it; the
-wish turned and a safe point is reached, turn; a report came in, take it; deadline passed, give up; retry due, call again; wait.
+wish turned and a safe point is reached, turn; an error was found, give up; what it stands on has gone, let go; another
+controller began it, adopt it; a report came in, take it; deadline passed, give up; retry due, call again; wait.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from torpor.domain.records import (
     Workspace,
 )
 from torpor.domain.states import Operation, Phase, Stage, Wish
-from torpor.domain.transitions import DONE_WHEN, NEXT_OPERATION, may_turn, standing
+from torpor.domain.transitions import DONE_WHEN, NEXT_OPERATION, STANDS_ON, may_turn, standing
 
 # ── the steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,7 +80,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The wish turned, and nothing is in flight: let the operation go."""
+    """The wish turned, or what the operation stood on has gone, and nothing is in flight: let the operation go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,8 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
     if verdict.error is not None and verdict.error.is_terminal:
         # Found by the judge while something else was under way: a home or a container that is not what it must be.
         return Cancel(verdict.error.message) if look.in_flight else GiveUp(verdict.error, workspace.quick_ends)
+    if not STANDS_ON[operation](workspace, verdict):
+        return Cancel(f"what {operation} stood on has gone") if look.in_flight else Turn()
     if workspace.op_epoch != look.epoch and not look.in_flight:
         return Adopt()
     match report:
@@ -215,7 +218,7 @@ def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
         case Stage.CALL:
             return Run(NEXT_EFFECT[workspace.operation](workspace, verdict))
         case Stage.BACKOFF:
-            forgiven = workspace.error is not None and workspace.error.wish_version < workspace.wish_version
+            forgiven = _is_forgiven(workspace)
             if forgiven or workspace.due_at is None or look.now >= workspace.due_at:
                 return Again(forgiven)
             return Rest(until=_earlier(workspace.due_at, workspace.deadline_at))
@@ -236,9 +239,14 @@ def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
             assert_never(workspace.stage)
 
 
+def _is_forgiven(workspace: Workspace) -> bool:
+    """A new wish came since the last failure: the count begins anew."""
+    return workspace.error is not None and workspace.error.wish_version < workspace.wish_version
+
+
 def _plan_failure(workspace: Workspace, broke: Broke, look: Look) -> Step:
     knobs = look.knobs
-    failures = workspace.error_count + 1
+    failures = 1 if _is_forgiven(workspace) else workspace.error_count + 1
     error = ErrorInfo(
         reason=broke.reason,
         message=broke.message,
@@ -271,7 +279,8 @@ def _plan_program_end(workspace: Workspace, ended: Ended, look: Look) -> Step:
     """A program that ends by itself is started again, with backoff; three quick ends in a row are an error."""
     knobs = look.knobs
     ready_s = (look.now - workspace.phase_changed_at).total_seconds() if workspace.phase is Phase.RUNNING else 0.0
-    quick_ends = workspace.quick_ends + 1 if ready_s < knobs.quick_end_s else 0
+    before = 0 if _is_forgiven(workspace) else workspace.quick_ends
+    quick_ends = before + 1 if ready_s < knobs.quick_end_s else 0
     error = ErrorInfo(
         reason=Reason.ACTION_FAILED,
         message=f"the program ended by itself with exit code {ended.exit_code}",

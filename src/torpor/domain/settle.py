@@ -48,11 +48,19 @@ def settle(
 
 def _as_judged(workspace: Workspace, verdict: Verdict, look: Look) -> Workspace:
     """The row with what the judge found, before the step."""
+    # A container that nobody ordered, on a home that the archive holds: it may be writing, so what the archive holds is past.
+    is_reopened = verdict.container_present and verdict.volume_ready and workspace.is_archived
+    has_run_long = (look.now - workspace.phase_changed_at).total_seconds() >= look.knobs.quick_end_s
     seen = replace(
         workspace,
         container_present=verdict.container_present,
         volume_present=verdict.volume_present,
         home_seen=workspace.home_seen or verdict.volume_ready,
+        revision=workspace.revision + 1 if is_reopened else workspace.revision,
+        # However it ends: quick ends before a long run and after it are not in a row.
+        quick_ends=0
+        if workspace.phase is Phase.RUNNING and verdict.phase is not Phase.RUNNING and has_run_long
+        else workspace.quick_ends,
     )
     if workspace.operation is not Operation.NONE:
         if workspace.deadline_at is not None and look.paused_s:
@@ -94,8 +102,10 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
                 error_count=seen.error_count if quick_ends > seen.quick_ends else error.error_count,
                 quick_ends=quick_ends,
                 op_id=new_op_id if wants_new_op_id else seen.op_id,
-                # A new op_id is a new row in the history, and its attempts are counted from there.
+                # A new op_id is a new row in the history: its attempts and its progress are counted from there.
                 op_attempt=0 if wants_new_op_id else seen.op_attempt,
+                progress_done=0 if wants_new_op_id else seen.progress_done,
+                progress_total=None if wants_new_op_id else seen.progress_total,
             )
             return Change(workspace, failed, closed=_failed(seen, error))
         case Postpone(at, message):

@@ -37,7 +37,8 @@ def standing(workspace: Workspace, verdict: Verdict) -> Standing:
         case Phase.DELETING if verdict.volume_ready and not workspace.is_archived and not workspace.purge:
             return Standing.DELETING_UNSAVED
         case phase:
-            return Standing(phase.value) if phase is not Phase.STANDBY else Standing.STANDBY
+            # By name: each phase has a standing of its own name, whose value says more.
+            return Standing[phase.name]
 
 
 def _row(*, ARCHIVED: Operation, STANDBY: Operation, RUNNING: Operation, DELETED: Operation) -> Mapping[Wish, Operation]:  # noqa: N803 - the columns are the wishes
@@ -82,6 +83,33 @@ DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.ARCHIVING: lambda workspace, verdict: workspace.is_archived and not verdict.home_present,
     _O.CREATE_EMPTY_ARCHIVE: lambda workspace, _verdict: workspace.is_archived,
     _O.DELETING: lambda _workspace, verdict: not verdict.container_present and not verdict.volume_present,
+}
+
+
+def _home_is_lost(workspace: Workspace, verdict: Verdict) -> bool:
+    return workspace.expects_volume and not verdict.volume_ready
+
+
+# What an operation must not go on without. It is begun only where it stands, and let go when that is seen to have gone: the
+# table of operations then decides anew. (A lost home is DataLost, which the judge finds; but it does not ask when deleted.)
+STANDS_ON: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
+    _O.NONE: lambda _workspace, _verdict: True,
+    _O.PROVISIONING: lambda workspace, verdict: not _home_is_lost(workspace, verdict),
+    _O.RESTORING: lambda workspace, verdict: workspace.archive is not None and not _home_is_lost(workspace, verdict),
+    # A home is opened for writing under a revision that no archive holds yet.
+    _O.STARTING: lambda workspace, verdict: verdict.volume_ready and not workspace.is_archived,
+    _O.STOPPING: lambda _workspace, _verdict: True,
+    # Not under a process that may be writing, whoever started it.
+    _O.ARCHIVING: lambda workspace, verdict: (
+        not verdict.container_present and (verdict.volume_ready or workspace.is_archived)
+    ),
+    # The empty archive would cover a home that came late.
+    _O.CREATE_EMPTY_ARCHIVE: lambda workspace, verdict: not verdict.volume_ready and not workspace.expects_volume,
+    # A home that was out of sight when DELETING began, or reopened since, is not saved; after undelete nothing is removed.
+    _O.DELETING: lambda workspace, verdict: (
+        workspace.deleted_at is not None
+        and (workspace.purge or not verdict.volume_ready or (workspace.is_archived and not verdict.container_present))
+    ),
 }
 
 

@@ -291,11 +291,19 @@ def spawn(environment: Mapping[str, str], size: Size) -> tuple[Pid, int]:
     shell = find_shell(environment)
     home = environment.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
     variables = shell_environment(environment, shell)
-    pid, descriptor = pty.fork()
+    # Until the new process is a shell it has our signal handlers, and they write to the pipe that wakes our own loop:
+    # a shell that is hung up that early would stop the whole terminal.
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    try:
+        pid, descriptor = pty.fork()
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
     if pid == 0:
         try:
             for number in SIGNALS_OF_A_SHELL:
                 signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             set_size(0, size)
             with contextlib.suppress(OSError):
@@ -304,6 +312,9 @@ def spawn(environment: Mapping[str, str], size: Size) -> tuple[Pid, int]:
             os.execve(shell, [f"-{Path(shell).name}"], variables)  # noqa: S606
         finally:
             os._exit(127)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # A later shell that inherited it would keep this terminal open after we have let go of it.
+    os.set_inheritable(descriptor, False)
     os.set_blocking(descriptor, False)
     return Pid(pid), descriptor
 

@@ -39,6 +39,8 @@ class Database:
     """A pool of connections in one role."""
 
     def __init__(self, pool: Any) -> None:
+        self.statements = 0
+        """Sent so far (but for those inside transactions), for benchmarks and metrics."""
         self._pool = pool
 
     @classmethod
@@ -87,6 +89,7 @@ class Database:
     async def _connection(self) -> AsyncIterator[Any]:
         try:
             async with self._pool.acquire(timeout=10) as connection:
+                self.statements += 1
                 yield connection
         except UNREACHABLE as error:
             raise Unavailable(f"the database cannot be reached: {error or type(error).__name__}") from error

@@ -1,0 +1,70 @@
+# One verb per chore. `make help` lists them.
+
+PYTHON ?= python3
+ARGS   ?=
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test check format docs bench e2e test-browser pins clean
+
+help: ## this list
+	@echo "Torpor: development workspaces that sleep when their people do."
+	@echo
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo '  ARGS="..." is handed on (make up ARGS="--port 9000"), PYTHON=... chooses the interpreter, JOBS=... the number of test workers.'
+
+setup: ## build .venv with everything for development; the others do it by themselves
+	@$(PYTHON) tools/bootstrap.py --dev
+	@echo "setup: ready, the command is $(BIN)/torpor"
+
+up: ## the whole product on this machine; Ctrl-C stops it
+	@$(PYTHON) tools/bootstrap.py
+	@exec $(BIN)/torpor up $(ARGS)
+
+test: ## every test but those that need a browser
+	@$(PYTHON) tools/bootstrap.py --dev
+	@exec $(BIN)/pytest -n $(JOBS) -m "not browser" $(ARGS)
+
+e2e: ## the real product as a user meets it, browser included
+	@$(PYTHON) tools/bootstrap.py --dev
+	@exec $(BIN)/pytest -m "e2e or browser" $(ARGS)
+
+test-browser: ## only the tests that drive a real Chromium
+	@$(PYTHON) tools/bootstrap.py --dev
+	@exec $(BIN)/pytest -m browser $(ARGS)
+
+check: ## style, types, layers, and documents against the source
+	@$(PYTHON) tools/bootstrap.py --dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/docs.py --check
+
+format: ## let ruff write the style
+	@$(PYTHON) tools/bootstrap.py --dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: ## draw the reference pages from the source
+	@$(PYTHON) tools/bootstrap.py --dev
+	$(BIN)/python tools/docs.py
+
+bench: ## every benchmark, one after the other
+	@$(PYTHON) tools/bootstrap.py --dev
+	@set -e; for file in $$(grep -l __main__ bench/*.py); do echo "== $$file"; $(BIN)/python $$file $(ARGS); done
+
+pins: ## choose and pin the newest allowed versions, with hashes and without addresses
+	@$(PYTHON) tools/bootstrap.py --dev
+	$(PIN) pyproject.toml --group setup -o pins/runtime.txt
+	$(PIN) pyproject.toml --group setup --group dev -c pins/runtime.txt -o pins/dev.txt
+
+PIN = UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
+clean: ## remove everything that was built; workspaces and their data stay
+	rm -rf .venv build dist src/torpor/inside/assets/vendor .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,5 @@
+"""`python -m torpor` is `torpor`."""
+
+from torpor.cli.main import main
+
+main()

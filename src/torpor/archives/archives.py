@@ -1,0 +1,120 @@
+"""Where do homes sleep? The port's answer, over any object store."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from torpor.archives.entries import Differs
+from torpor.archives.manifest import Head, fetch_head, place_of
+from torpor.archives.pack import Order, pack_empty
+from torpor.archives.places import Address, Missing, Place
+from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
+from torpor.domain.records import ArchiveKey
+from torpor.ports import Home, HomeJob, Proven
+
+REACHABLE_TIMEOUT_S = 5.0
+# Isolated (-I): a file named like a module, in the home or in the environment, must never run in our place.
+PYTHON = (sys.executable, "-I", "-X", "utf8")
+
+Answer = TypeVar("Answer")
+
+
+class HomeArchives:
+    """Archives in the store that `url` names; implements `torpor.ports.Archives`.
+
+    `options` are obstore's for that store, secrets included; they travel on a job's standard input only. `python` starts an
+    interpreter that has Torpor, where jobs run. `empty_home_mode` is the mode of a home that was archived before it was made.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        python: tuple[str, ...] = PYTHON,
+        empty_home_mode: int = 0o700,
+    ) -> None:
+        self._address = Address.parse(url)
+        self._options = dict(options or {})
+        self._python = python
+        self._empty_home_mode = empty_home_mode
+
+    def __repr__(self) -> str:
+        return f"HomeArchives({self._address.url!r})"
+
+    def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
+        _check(key, home)
+        return self._job("pack", key, writes=False, generation=home.generation, revision=revision)
+
+    def unpack_job(self, key: ArchiveKey) -> HomeJob:
+        return self._job("unpack", key, writes=True)
+
+    def proven(self, key: ArchiveKey, result: Mapping[str, object]) -> Proven:
+        try:
+            said: Mapping[str, Any] = result
+            root, numbers = said["manifest_root"], [said[name] for name in ("size_bytes", "home_bytes", "files")]
+        except KeyError as error:
+            raise Failed(Code.INTERNAL, f"a pack job's result does not say {error}") from error
+        if not isinstance(root, str) or not all(isinstance(number, int) for number in numbers):
+            raise Failed(Code.INTERNAL, "a pack job's result says something else than numbers")
+        return Proven(key, root, *numbers)
+
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
+        _check(key, home)
+        order = Order(key, generation=home.generation, revision=revision)
+        head = await self._ask(lambda place: pack_empty(place, order, mode=self._empty_home_mode).head)
+        return Proven(key, head.manifest_root, sum(part.size for part in head.parts), head.home_bytes, head.files)
+
+    async def manifest_root(self, key: ArchiveKey) -> str:
+        head = await self._ask(lambda place: _standing(place, key))
+        return head.manifest_root
+
+    async def reachable(self) -> bool:
+        try:
+            async with asyncio.timeout(REACHABLE_TIMEOUT_S):
+                await asyncio.to_thread(self._place().answers)
+        except (TorporError, Differs, TimeoutError):
+            return False
+        return True
+
+    def _place(self) -> Place:
+        return Place(self._address, self._options)
+
+    def _job(self, action: str, key: ArchiveKey, *, writes: bool, **more: int) -> HomeJob:
+        order = {"action": action, "url": self._address.url, "options": self._options, "key": str(key), **more}
+        return HomeJob((*self._python, "-m", "torpor.archives.job"), json.dumps(order).encode(), writes)
+
+    async def _ask(self, question: Callable[[Place], Answer]) -> Answer:
+        """In a thread, since a store may be slow. When it does not answer anybody, nothing is known of this archive."""
+        try:
+            return await asyncio.to_thread(question, self._place())
+        except Failed as error:
+            if error.code is Code.S3_ACCESS_ERROR and not await self.reachable():
+                raise Unavailable(error.message, **error.context) from error
+            raise
+
+
+def _check(key: ArchiveKey, home: Home) -> None:
+    if key.workspace_id != home.workspace_id:
+        raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
+
+
+def _standing(place: Place, key: ArchiveKey) -> Head:
+    """The head of an archive whose objects are all there, as long as they should be."""
+    try:
+        head = fetch_head(place, key)
+        if head is None:
+            raise Missing(f"there is no finished archive {key}")  # noqa: TRY301
+        for part in head.parts:
+            size = place.size(place_of(key, part.name))
+            if size is None:
+                raise Missing(f"{part.name} is not there")  # noqa: TRY301
+            if size != part.size:
+                raise Differs(f"{part.name} has {size} bytes, the manifest says {part.size}")  # noqa: TRY301
+    except Missing as error:
+        raise Failed(Code.ARCHIVE_NOT_FOUND, error.message, archive=str(key)) from error
+    except Differs as error:
+        raise Failed(Code.CHECKSUM_MISMATCH, error.message, archive=str(key)) from error
+    return head

@@ -1,0 +1,116 @@
+"""What runs where the files are? `python -m torpor.archives.job HOME`, with one JSON object on standard input.
+
+The order comes on standard input and nowhere else, since it carries the store's secrets. What comes back is described at
+`torpor.ports.HomeJob`.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torpor.archives.pack import Order, pack
+from torpor.archives.places import Address, Place
+from torpor.archives.tree import rough_size
+from torpor.archives.unpack import find, unpack
+from torpor.domain.errors import Code, Failed, TorporError
+from torpor.domain.records import ArchiveKey
+
+PROGRESS_EVERY_S = 0.2
+
+
+class Meter:
+    """Says how far it has come, not too often."""
+
+    def __init__(self, total: int | None, say: Callable[[Mapping[str, object]], None]) -> None:
+        self._done = 0
+        self._total = total
+        self._say = say
+        self._next_s = 0.0
+
+    def __call__(self, count: int) -> None:
+        self._done += count
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + PROGRESS_EVERY_S
+            # The total of a pack is an estimate, and a try again counts anew: never more than all.
+            total = None if self._total is None else max(self._total, self._done)
+            self._say({"progress": [self._done, total]})
+
+
+def do_pack(place: Place, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
+    meter = Meter(2 * rough_size(home), say)
+    wanted = Order(key, generation=order["generation"], revision=order["revision"])
+    head = pack(place, wanted, home, meter).head
+    return {
+        "manifest_root": head.manifest_root,
+        "size_bytes": sum(part.size for part in head.parts),
+        "home_bytes": head.home_bytes,
+        "files": head.files,
+        "skipped": len(head.skipped),
+    }
+
+
+def do_unpack(place: Place, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
+    manifest = find(place, key)
+    unpack(place, manifest, home, Meter(manifest.head.home_bytes, say))
+    return {
+        "manifest_root": manifest.head.manifest_root,
+        "bytes": manifest.head.home_bytes,
+        "files": manifest.head.files,
+    }
+
+
+ACTIONS = {"pack": do_pack, "unpack": do_unpack}
+
+
+def say(line: Mapping[str, object]) -> None:
+    """One line to whoever started us. When nobody listens any more there is nothing left to do: die without a word."""
+    try:
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+
+
+def plain(value: object) -> object:
+    """Text that any database takes: names that are not UTF-8 are shown, not carried."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def error_line(error: TorporError) -> Mapping[str, object]:
+    code = error.code if isinstance(error, Failed) else Code.INTERNAL
+    context = {key: plain(value) for key, value in error.context.items()}
+    return {"error": {"code": code.value, "message": plain(error.message), "context": context}}
+
+
+def main(argv: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # Archives hold what is private in homes; and a deep tree keeps one directory open for each level.
+    os.umask(0o077)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        order: Mapping[str, Any] = json.load(sys.stdin)
+        place = Place(Address.parse(order["url"]), order["options"])
+        key = ArchiveKey.parse(order["key"])
+        result = ACTIONS[order["action"]](place, key, order, Path(argv[-1]))
+    except TorporError as error:
+        say(error_line(error))
+        return 1
+    except (MemoryError, RecursionError, AssertionError, LookupError, TypeError, ValueError, OSError) as error:
+        # A bug or a machine in distress: the one who reads the log wants the place as well.
+        say({"error": {"code": Code.INTERNAL.value, "message": f"{type(error).__name__}: {plain(str(error))}", "context": {}}})
+        raise
+    say({"result": result})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,301 @@
+"""Where do archives lie, and what do that store's errors mean?
+
+One URL names the store: `file:///directory`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. Everything
+that is particular to a store, and every foreign error, ends in this file.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from torpor.archives.entries import Differs
+from torpor.domain.errors import Code, Failed, Refused
+
+WINDOW_BYTES = 8 << 20
+"""LocalStore's streaming GET is slow, and a window can be asked for again when it fails: read in windows everywhere."""
+PART_BYTES = 16 << 20
+"""S3 takes at most 10 000 parts of an object: 160 GB squeezed."""
+PARTS_AT_ONCE = 2
+PAUSES_S = (0.2, 1.0)
+"""Between the tries of one call: three in all."""
+
+CLOUD_SCHEMES = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
+# Options that concern the connection rather than the store, by obstore's names.
+CONNECTION_OPTIONS = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "timeout",
+        "proxy_url",
+        "proxy_ca_certificate",
+        "user_agent",
+    }
+)
+
+# What each foreign error means when it is not about this one object; the second says whether trying again may help.
+ERROR_MEANS: dict[type[BaseError], tuple[Code, bool]] = {
+    PermissionDeniedError: (Code.S3_ACCESS_ERROR, False),
+    UnauthenticatedError: (Code.S3_ACCESS_ERROR, False),
+    NotSupportedError: (Code.S3_ACCESS_ERROR, False),
+    InvalidPathError: (Code.S3_ACCESS_ERROR, False),
+    UnknownConfigurationKeyError: (Code.S3_ACCESS_ERROR, False),
+    BaseError: (Code.S3_ACCESS_ERROR, True),
+}
+# A directory on this machine tells its troubles as "(os error N)" in the text of a GenericError.
+OS_ERROR_MEANS: dict[int, tuple[Code, bool]] = {
+    errno.ENOSPC: (Code.DISK_FULL, False),
+    errno.EDQUOT: (Code.DISK_FULL, False),
+    errno.EFBIG: (Code.DISK_FULL, False),
+    errno.EACCES: (Code.S3_ACCESS_ERROR, False),
+    errno.EPERM: (Code.S3_ACCESS_ERROR, False),
+    errno.EROFS: (Code.S3_ACCESS_ERROR, False),
+    errno.ENOTDIR: (Code.S3_ACCESS_ERROR, False),
+}
+
+
+class Transient(Failed):
+    """The store did not answer this time; the same call may succeed later."""
+
+
+class Missing(Differs):
+    """An object is not there."""
+
+
+class Digest(Protocol):
+    def update(self, data: memoryview, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A store's URL, understood but not visited."""
+
+    url: str
+    directory: Path | None
+    """For file: URLs."""
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        allowed = "file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise Refused("bad_archive_url", f"the archive URL cannot be read ({error}); expected {allowed}") from error
+        if parts.username is not None or parts.password is not None:
+            raise Refused(
+                "bad_archive_url", "the archive URL contains a user or password; secrets belong in the store's options"
+            )
+        if parts.query or parts.fragment:
+            raise Refused("bad_archive_url", f"the archive URL has something after ? or #; expected {allowed}")
+        if parts.scheme == "file":
+            if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+                raise Refused("bad_archive_url", f"{url!r} does not name an absolute directory; expected {allowed}")
+            return cls(url, Path(unquote(parts.path)))
+        if parts.scheme in CLOUD_SCHEMES:
+            if not parts.netloc:
+                raise Refused("bad_archive_url", f"{url!r} names no bucket or container; expected {allowed}")
+            return cls(url, None)
+        raise Refused("bad_archive_url", f"{url!r} is not an archive URL; expected {allowed}")
+
+
+@dataclass(slots=True)
+class Place:
+    """A store that can be asked. Each verb tries three times when the store does not answer."""
+
+    address: Address
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pauses_s: tuple[float, ...] = PAUSES_S
+    _store: ObjectStore | None = field(default=None, repr=False)
+
+    @property
+    def store(self) -> ObjectStore:
+        if self._store is None:
+            self._store = self._open()
+        return self._store
+
+    def _open(self) -> ObjectStore:
+        directory = self.address.directory
+        if directory is not None:
+            try:
+                # Homes are private, and so is what is made of them.
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                message = f"the archive directory {str(directory)!r} cannot be made: {error.strerror}"
+                raise Failed(Code.S3_ACCESS_ERROR, message) from error
+            return LocalStore(directory)
+        connection: dict[str, Any] = {key: self.options[key] for key in self.options if key in CONNECTION_OPTIONS}
+        config: dict[str, Any] = {key: self.options[key] for key in self.options if key not in CONNECTION_OPTIONS}
+        # Three tries are ours to count; the client's own must be done before anybody doubts that we live.
+        retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}
+        visit: Any = from_url  # typed for each store by itself; ours is known by its URL only
+        try:
+            opened: ObjectStore = visit(self.address.url, config=config, client_options=connection, retry_config=retry)
+        except (BaseError, ValueError) as error:
+            raise Refused("bad_archive_url", f"the archive store cannot be used: {_first_line(error)}") from error
+        return opened
+
+    # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def size(self, path: str) -> int | None:
+        """How long an object is; None when there is none."""
+        try:
+            return self._tried(path, lambda: obstore.head(self.store, path)["size"])
+        except Missing:
+            return None
+
+    def windows(
+        self, path: str, size: int, digest: Digest | None = None, *, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[memoryview]:
+        """An object's bytes, the next window on its way while the last is worked on; `digest` sees them all."""
+
+        def window(start: int) -> memoryview:
+            length = min(window_bytes, size - start)
+            found = self._tried(path, lambda: memoryview(obstore.get_range(self.store, path, start=start, length=length)))
+            if len(found) != length:
+                raise Differs(f"{path} is cut off", object=path)
+            if digest is not None:
+                digest.update(found)
+            return found
+
+        with ThreadPoolExecutor(1, "window") as ahead:
+            coming = ahead.submit(window, 0) if size else None
+            for start in range(window_bytes, size + window_bytes, window_bytes):
+                assert coming is not None
+                arrived = coming.result()
+                coming = ahead.submit(window, start) if start < size else None
+                yield arrived
+
+    def write(self, path: str, pieces: Iterator[bytes]) -> None:
+        """The object is what the pieces say, whatever was there before. Not repeated here: the pieces come only once.
+
+        An error that the pieces raise comes out as it is, and the store keeps nothing of the object.
+        """
+        self._remove_remains(path)
+        with self._translated(path):
+            obstore.put(self.store, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+            self._settle(path)
+
+    def write_once(self, path: str, content: bytes) -> bool:
+        """Create the object; False when there is one already."""
+
+        def create() -> bool:
+            try:
+                obstore.put(self.store, path, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            finally:
+                self._settle(path)
+            return True
+
+        self._remove_remains(path)
+        return self._tried(path, create)
+
+    def answers(self) -> None:
+        """Raises unless the store as a whole answers."""
+        directory = self.address.directory
+        store = self.store
+        if directory is not None:
+            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+                raise Failed(Code.S3_ACCESS_ERROR, f"the archive directory {str(directory)!r} is not readable and writable")
+            return
+        with self._translated(""):
+            next(iter(obstore.list(store, chunk_size=1)), None)
+
+    # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tried(self, path: str, action: Callable[[], Answer]) -> Answer:
+        for pause_s in self.pauses_s:
+            try:
+                with self._translated(path):
+                    return action()
+            except Transient:
+                time.sleep(pause_s)
+        with self._translated(path):
+            return action()
+
+    @contextlib.contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise Missing(f"{path} is not there", object=path) from error
+        except (BaseError, OSError) as error:
+            message = f"the archive store failed at {path or self.address.url}: {_first_line(error)}"
+            code, may_pass = _meaning(error)
+            raise (Transient if may_pass else Failed)(code, message, object=path) from error
+
+    # ── a directory as a store ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _settle(self, path: str) -> None:
+        """Make a written object outlast a power cut: LocalStore renames it into place but never syncs it."""
+        directory = self.address.directory
+        if directory is None or not (directory / path).exists():
+            return
+        owner = directory.stat()
+        # What root writes from inside a container must stay readable for the one whose store it is.
+        gives = os.geteuid() == 0 and owner.st_uid != 0
+        place = directory / path
+        while True:
+            fd = os.open(place, os.O_RDONLY)
+            try:
+                if gives:
+                    os.fchown(fd, owner.st_uid, owner.st_gid)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            if place == directory:
+                return
+            place = place.parent
+
+    def _remove_remains(self, path: str) -> None:
+        """LocalStore writes to `NAME#1` and renames; a writer that was killed leaves that behind, and nobody takes it up."""
+        directory = self.address.directory
+        if directory is not None:
+            place = directory / path
+            for remains in place.parent.glob(place.name + "#*"):
+                remains.unlink(missing_ok=True)
+
+
+def new_digest() -> Digest:
+    return hashlib.sha256()
+
+
+def _meaning(error: BaseError | OSError) -> tuple[Code, bool]:
+    told = re.search(r"\(os error (\d+)\)", _first_line(error))
+    number = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+    if number in OS_ERROR_MEANS:
+        return OS_ERROR_MEANS[number]
+    if isinstance(error, OSError):
+        return ERROR_MEANS[BaseError]
+    return next(ERROR_MEANS[kind] for kind in type(error).__mro__ if kind in ERROR_MEANS)
+
+
+def _first_line(error: BaseException) -> str:
+    """Without obstore's "Debug source", which shows its insides over many lines."""
+    return str(error).split("\n", 1)[0].strip()

@@ -1,0 +1,310 @@
+"""What is in a home, and what is the hash of it all?
+
+Directories are held open and everything is reached from there by name, so a link is never followed, no path is too long, and
+a directory that is renamed meanwhile leads nowhere else. A home that somebody still writes to is found out: VOLUME_REOPENED.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torpor.archives.entries import HOME, Entry, HomeFacts, Kind, Owner, Root
+from torpor.domain.errors import Code, Failed
+
+READ_BYTES = 1 << 20
+
+KIND_OF = {
+    stat.S_IFDIR: Kind.DIRECTORY,
+    stat.S_IFREG: Kind.FILE,
+    stat.S_IFLNK: Kind.SYMLINK,
+    stat.S_IFIFO: Kind.FIFO,
+}
+# A socket means nothing without the process behind it; a device is the machine's, not the home's.
+SKIPPED_KINDS = {stat.S_IFSOCK: "socket", stat.S_IFCHR: "character device", stat.S_IFBLK: "block device"}
+
+ERRNO_MEANS = {errno.ENOSPC: Code.DISK_FULL, errno.EDQUOT: Code.DISK_FULL}
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    path: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing, while the walk stands still at it. A file's `sha256` is not known yet."""
+
+    entry: Entry
+    directory: int
+    """The open directory in which it stands."""
+    name: str
+    seen: os.stat_result
+
+
+class Walk:
+    """Everything in a home, in the order of the manifest. What is left out is in `skipped` afterwards."""
+
+    def __init__(self, home: Path) -> None:
+        self.skipped: list[Skipped] = []
+        self._path = home
+        try:
+            seen = home.stat()
+        except OSError as error:
+            raise Failed(Code.VOLUME_NOT_READY, f"there is no home at {os.fspath(home)!r}: {error.strerror}") from error
+        self.home = HomeFacts(seen.st_uid, seen.st_gid, seen.st_mtime_ns)
+
+    def __iter__(self) -> Iterator[Found]:
+        first_path: dict[tuple[int, int], str] = {}
+        levels: list[_Level] = []
+        try:
+            with _troubles(HOME):
+                level = _Level.open(os.fspath(self._path), None, "")
+                levels.append(level)
+                entry = Entry(HOME, Kind.DIRECTORY, level.mode, "home", "home", None, xattrs=kept_xattrs(level.fd))
+            yield Found(entry, level.fd, ".", level.seen)
+            while levels:
+                level = levels[-1]
+                name = next(level.names, None)
+                path = level.prefix + (name or "")
+                with _troubles(path):
+                    if name is None:
+                        levels.pop().close()
+                        continue
+                    seen = os.stat(name, dir_fd=level.fd, follow_symlinks=False)
+                    found = self._found(level, name, path, seen, first_path)
+                if found is None:
+                    continue
+                yield found
+                if found.entry.kind is Kind.DIRECTORY:
+                    with _troubles(path):
+                        levels.append(_Level.open(name, level.fd, path + "/"))
+        finally:
+            for level in reversed(levels):
+                level.leave()
+
+    def _found(
+        self, level: "_Level", name: str, path: str, seen: os.stat_result, first_path: dict[tuple[int, int], str]
+    ) -> Found | None:
+        kind = KIND_OF.get(stat.S_IFMT(seen.st_mode))
+        if kind is None:
+            self.skipped.append(Skipped(path, SKIPPED_KINDS.get(stat.S_IFMT(seen.st_mode), "unknown")))
+            return None
+        target = ""
+        size = seen.st_size if kind is Kind.FILE else 0
+        xattrs = kept_xattrs(f"/proc/self/fd/{level.fd}/{name}")
+        if kind is Kind.SYMLINK:
+            target = os.readlink(name, dir_fd=level.fd)
+        if seen.st_nlink > 1 and kind is not Kind.DIRECTORY:
+            first = first_path.setdefault((seen.st_dev, seen.st_ino), path)
+            if first != path:
+                kind, target, size, xattrs = Kind.HARDLINK, first, 0, {}
+        entry = Entry(
+            path,
+            kind,
+            stat.S_IMODE(seen.st_mode),
+            self._owner(seen.st_uid, self.home.uid),
+            self._owner(seen.st_gid, self.home.gid),
+            seen.st_mtime_ns,
+            size,
+            target,
+            xattrs,
+        )
+        return Found(entry, level.fd, name, seen)
+
+    @staticmethod
+    def _owner(number: int, home: int) -> Owner:
+        return "home" if number == home else number
+
+
+def content(found: Found) -> Iterator[bytes]:
+    """What a file holds, exactly as many bytes as its entry says."""
+    with _troubles(found.entry.path):
+        fd = _open_to_read(found.name, found.directory, found.seen)
+        try:
+            before = os.fstat(fd)
+            if _identity(before) != _identity(found.seen):
+                raise _changed(found.entry.path)
+            left = found.entry.size
+            while left:
+                piece = os.read(fd, min(left, READ_BYTES))
+                if not piece:
+                    raise _changed(found.entry.path)
+                left -= len(piece)
+                yield piece
+            after = os.fstat(fd)
+            if _identity(after) != _identity(before) or after.st_ctime_ns != before.st_ctime_ns:
+                raise _changed(found.entry.path)
+        finally:
+            os.close(fd)
+
+
+def tree_root(home: Path | str) -> str:
+    """The hash of a home: equal for two trees that nobody could tell apart, whoever owns them and wherever they are."""
+    root = Root()
+    for found in Walk(Path(home)):
+        entry = found.entry
+        if entry.kind is Kind.FILE:
+            digest = hashlib.sha256()
+            for piece in content(found):
+                digest.update(piece)
+            entry = replace(entry, sha256=digest.hexdigest())
+        root.add(entry)
+    return root.hex()
+
+
+def rough_size(home: Path) -> int:
+    """About how many bytes a home holds, for progress only: quick, and silent about what it cannot see."""
+    total = 0
+    directories = [os.fspath(home)]
+    while directories:
+        with contextlib.suppress(OSError), os.scandir(directories.pop()) as things:
+            for thing in things:
+                if thing.is_dir(follow_symlinks=False):
+                    directories.append(thing.path)
+                elif thing.is_file(follow_symlinks=False):
+                    total += thing.stat(follow_symlinks=False).st_size
+    return total
+
+
+# ── extended attributes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_kept(name: str) -> bool:
+    """Which extended attributes belong to a home. Labels of the machine's own security and of overlayfs do not."""
+    return (
+        name.startswith(("user.", "system.posix_acl_"))
+        or name == "security.capability"
+        or (name.startswith("trusted.") and not name.startswith("trusted.overlay."))
+    )
+
+
+def kept_xattrs(place: int | str) -> Mapping[str, bytes]:
+    follow = isinstance(place, int)
+    try:
+        names = os.listxattr(place, follow_symlinks=follow)
+        if not names:
+            return {}
+        return {name: _xattr(place, name, follow) for name in names if is_kept(name)}
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.ENOSYS):
+            return {}
+        raise
+
+
+def _xattr(place: int | str, name: str, follow: bool) -> bytes:
+    try:
+        return os.getxattr(place, name, follow_symlinks=follow)
+    except PermissionError:
+        # An attribute is only as readable as what it hangs on.
+        if isinstance(place, int):
+            raise
+        with _lent(place, None, Path(place).lstat()):
+            return os.getxattr(place, name, follow_symlinks=False)
+
+
+# ── opening ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def _open_to_read(name: str, directory: int, seen: os.stat_result) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | SAFE, dir_fd=directory)
+    except PermissionError:
+        with _lent(name, directory, seen):
+            return os.open(name, os.O_RDONLY | SAFE, dir_fd=directory)
+
+
+@contextlib.contextmanager
+def _lent(name: str, directory: int | None, seen: os.stat_result) -> Iterator[None]:
+    """Some files are unreadable even for their owner. Root reads them anyway; an owner lends itself the right for a moment."""
+    mode = stat.S_IMODE(seen.st_mode)
+    os.chmod(name, mode | stat.S_IRUSR, dir_fd=directory)
+    try:
+        yield
+    finally:
+        os.chmod(name, mode, dir_fd=directory)
+
+
+@dataclass(slots=True)
+class _Level:
+    """A directory that is being read."""
+
+    fd: int
+    prefix: str
+    names: Iterator[str]
+    seen: os.stat_result
+    mode: int
+    is_lent: bool
+    """Its owner may not look into it, and has lent itself the permission until we leave."""
+
+    @classmethod
+    def open(cls, name: str, directory: int | None, prefix: str) -> "_Level":
+        # The home itself may be reached through a link; nothing in it may.
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if directory is None else os.O_NOFOLLOW)
+        seen = os.stat(name, dir_fd=directory, follow_symlinks=directory is None)
+        mode = stat.S_IMODE(seen.st_mode)
+        wanted = stat.S_IRUSR | stat.S_IXUSR
+        is_lent = mode & wanted != wanted and os.geteuid() == seen.st_uid != 0
+        if is_lent:
+            os.chmod(name, mode | wanted, dir_fd=directory)
+        try:
+            fd = os.open(name, flags, dir_fd=directory)
+        except OSError:
+            if is_lent:
+                os.chmod(name, mode, dir_fd=directory)
+            raise
+        level = cls(fd, prefix, iter(()), os.fstat(fd), mode, is_lent)
+        try:
+            level.names = iter(sorted(os.listdir(fd), key=os.fsencode))  # noqa: PTH208 - an open directory has no path
+        except OSError:
+            level.leave()
+            raise
+        return level
+
+    def close(self) -> None:
+        after = os.fstat(self.fd)
+        self.leave()
+        if after.st_mtime_ns != self.seen.st_mtime_ns:
+            raise _changed(self.prefix.rstrip("/") or HOME)
+
+    def leave(self) -> None:
+        if self.is_lent:
+            os.fchmod(self.fd, self.mode)
+        os.close(self.fd)
+
+
+# ── troubles ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _identity(seen: os.stat_result) -> tuple[int, int, int, int]:
+    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+def _changed(path: str) -> Failed:
+    return Failed(Code.VOLUME_REOPENED, f"{path!r} changed while it was read: somebody still writes to this home", path=path)
+
+
+class _troubles:  # noqa: N801 - reads as a word where it stands; a class, since it is entered for every file
+    """Says which path an error of the system is about, in our words."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise _changed(self._path) from error
+        if isinstance(error, OSError):
+            code = ERRNO_MEANS.get(error.errno or 0, Code.INTERNAL)
+            raise Failed(code, f"cannot read {self._path!r}: {error.strerror}", path=self._path) from error

@@ -1,0 +1,273 @@
+"""How does an archive become a home again?
+
+The manifest leads: what stands in the data is compared with it on the way (see prove.py), and a path comes from nowhere else.
+Everything is made from an open directory downwards, directories that we made ourselves, so a link leads nobody out of the home.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torpor.archives.entries import HOME, Differs, Entry, Kind
+from torpor.archives.manifest import Manifest, fetch
+from torpor.archives.places import Missing, Place
+from torpor.archives.prove import Done, contents
+from torpor.archives.tree import ERRNO_MEANS, Walk, is_kept
+from torpor.domain.errors import Code, Failed
+from torpor.domain.records import ArchiveKey
+
+HOLE_BYTES = 1 << 16
+ZEROS = bytes(HOLE_BYTES)
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def find(place: Place, key: ArchiveKey) -> Manifest:
+    """The manifest of the archive to restore."""
+    with _judged(key):
+        manifest = fetch(place, key)
+    if manifest is None:
+        raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no finished archive {key}", archive=str(key))
+    return manifest
+
+
+def unpack(place: Place, manifest: Manifest, home: Path, done: Done) -> None:
+    """The home is what the archive says, durably. What an earlier try left there goes first."""
+    key = manifest.head.key
+    with _judged(key), _troubles(home), contextlib.closing(_Target(home)) as target:
+        target.clear()
+        for entry, content in contents(place, manifest, done):
+            with _troubles(entry.path):
+                target.put(entry, content)
+        target.finish(manifest.head.home.mtime_ns)
+        target.sync()
+    _compare(manifest, home)
+
+
+def _compare(manifest: Manifest, home: Path) -> None:
+    """What the file system now shows is what was asked of it; contents were hashed while they were written."""
+    walk = Walk(home)
+    shown = iter(walk)
+    for entry in manifest.entries():
+        found = next(shown, None)
+        if found is None:
+            raise Failed(Code.TAR_EXTRACT_FAILED, f"{entry.path!r} is missing after it was restored", path=entry.path)
+        there = replace(found.entry, sha256=entry.sha256)
+        if there != entry:
+            different = [name for name in Entry.__slots__ if getattr(there, name) != getattr(entry, name)]
+            message = f"the home's file system shows another {', '.join(different)} for {entry.path!r} than the archive has"
+            raise Failed(Code.TAR_EXTRACT_FAILED, message, path=entry.path)
+    if next(shown, None) is not None or walk.skipped:
+        raise Failed(Code.TAR_EXTRACT_FAILED, "something else was put into the home while it was restored")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A directory that is being filled; its own mode and times are set when it is left."""
+
+    fd: int
+    entry: Entry | None
+
+
+class _Target:
+    """A home being filled, in the order of the manifest."""
+
+    def __init__(self, home: Path) -> None:
+        self._levels = [_Open(os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None)]
+        owner = os.fstat(self._levels[0].fd)
+        self._uid, self._gid = owner.st_uid, owner.st_gid
+
+    def close(self) -> None:
+        while self._levels:
+            os.close(self._levels.pop().fd)
+
+    def clear(self) -> None:
+        home = self._levels[0].fd
+        os.fchmod(home, stat.S_IRWXU)
+        _clear(home)
+        # A default ACL would be inherited by everything that is made here.
+        with contextlib.suppress(OSError):
+            for name in os.listxattr(home):
+                if is_kept(name):
+                    os.removexattr(home, name)
+
+    def put(self, entry: Entry, content: Iterator[memoryview]) -> None:
+        if entry.path == HOME:
+            self._levels[0].entry = entry
+            return
+        *above, name = entry.path.split("/")
+        while len(self._levels) > len(above) + 1:
+            self._leave()
+        directory = self._levels[-1].fd
+        match entry.kind:
+            case Kind.DIRECTORY:
+                os.mkdir(name, stat.S_IRWXU, dir_fd=directory)
+                self._levels.append(_Open(os.open(name, OPEN_DIRECTORY, dir_fd=directory), entry))
+            case Kind.FILE:
+                fd = os.open(name, NEW_FILE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=directory)
+                try:
+                    _write(fd, entry.size, content)
+                    self._dress(fd, entry, entry.mtime_ns or 0)
+                finally:
+                    os.close(fd)
+            case Kind.SYMLINK:
+                os.symlink(entry.target, name, dir_fd=directory)
+                self._dress_in(directory, name, entry)
+            case Kind.FIFO:
+                os.mkfifo(name, stat.S_IRUSR | stat.S_IWUSR, dir_fd=directory)
+                self._dress_in(directory, name, entry)
+                os.chmod(name, entry.mode, dir_fd=directory)
+            case Kind.HARDLINK:
+                self._link(entry, directory, name)
+
+    def finish(self, home_mtime_ns: int) -> None:
+        while len(self._levels) > 1:
+            self._leave()
+        home = self._levels[0]
+        assert home.entry is not None
+        self._dress(home.fd, home.entry, home_mtime_ns)
+
+    def sync(self) -> None:
+        """Everything on disk before anybody says that this home is whole: one call for the file system, not one a file."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syncfs(self._levels[0].fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def _leave(self) -> None:
+        level = self._levels.pop()
+        try:
+            assert level.entry is not None
+            with _troubles(level.entry.path):
+                self._dress(level.fd, level.entry, level.entry.mtime_ns or 0)
+        finally:
+            os.close(level.fd)
+
+    def _owner(self, entry: Entry) -> tuple[int, int]:
+        return self._uid if entry.uid == "home" else entry.uid, self._gid if entry.gid == "home" else entry.gid
+
+    def _dress(self, fd: int, entry: Entry, mtime_ns: int) -> None:
+        # In this order: a change of owner takes away setuid bits and capabilities, and all of it touches the times.
+        seen = os.fstat(fd)
+        if (seen.st_uid, seen.st_gid) != self._owner(entry):
+            os.fchown(fd, *self._owner(entry))
+        for name, value in entry.xattrs.items():
+            os.setxattr(fd, name, value)
+        os.fchmod(fd, entry.mode)
+        os.utime(fd, ns=(mtime_ns, mtime_ns))
+
+    def _dress_in(self, directory: int, name: str, entry: Entry) -> None:
+        """For what cannot be opened: links and pipes."""
+        seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if (seen.st_uid, seen.st_gid) != self._owner(entry):
+            uid, gid = self._owner(entry)
+            os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
+        for attribute, value in entry.xattrs.items():
+            os.setxattr(f"/proc/self/fd/{directory}/{name}", attribute, value, follow_symlinks=False)
+        times = (entry.mtime_ns or 0, entry.mtime_ns or 0)
+        os.utime(name, ns=times, dir_fd=directory, follow_symlinks=False)
+
+    def _link(self, entry: Entry, directory: int, name: str) -> None:
+        *above, last = entry.target.split("/")
+        if last in ("", ".", ".."):
+            raise Differs(f"the manifest has a hard link that leads out of the home: {entry.path!r}", path=entry.path)
+        fd = os.dup(self._levels[0].fd)
+        try:
+            for step in above:
+                if step in ("", ".", ".."):
+                    raise Differs(f"the manifest has a hard link that leads out of the home: {entry.path!r}", path=entry.path)
+                deeper = os.open(step, OPEN_DIRECTORY, dir_fd=fd)
+                os.close(fd)
+                fd = deeper
+            os.link(last, name, src_dir_fd=fd, dst_dir_fd=directory, follow_symlinks=False)
+        finally:
+            os.close(fd)
+
+
+def _write(fd: int, size: int, content: Iterator[memoryview]) -> None:
+    """Long runs of zeros become holes, as they most likely were."""
+    offset = 0
+    for piece in content:
+        start = 0
+        for block in range(0, len(piece) - HOLE_BYTES + 1, HOLE_BYTES):
+            if not piece[block] and piece[block : block + HOLE_BYTES] == ZEROS:
+                _write_all(fd, piece[start:block], offset + start)
+                start = block + HOLE_BYTES
+        _write_all(fd, piece[start:], offset + start)
+        offset += len(piece)
+    if size >= HOLE_BYTES:
+        os.ftruncate(fd, size)
+
+
+def _write_all(fd: int, piece: memoryview, offset: int) -> None:
+    while piece:
+        written = os.pwrite(fd, piece, offset)
+        piece, offset = piece[written:], offset + written
+
+
+def _clear(home: int) -> None:
+    """Nothing is in this directory. Links are not followed, and no tree is too deep."""
+    levels: list[tuple[int, str, Iterator[str]]] = [(home, "", iter(os.listdir(home)))]
+    try:
+        while levels:
+            directory, own_name, names = levels[-1]
+            for name in names:
+                seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                if stat.S_ISDIR(seen.st_mode):
+                    if seen.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+                        os.chmod(name, stat.S_IRWXU, dir_fd=directory)
+                    fd = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
+                    levels.append((fd, name, iter(os.listdir(fd))))  # noqa: PTH208 - an open directory has no path
+                    break
+                os.unlink(name, dir_fd=directory)
+            else:
+                levels.pop()
+                if levels:
+                    os.close(directory)
+                    os.rmdir(own_name, dir_fd=levels[-1][0])
+    finally:
+        for directory, _, _ in levels[1:]:
+            os.close(directory)
+
+
+# ── troubles ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def _judged(key: ArchiveKey) -> Iterator[None]:
+    """What a difference means for somebody who wants the home back."""
+    try:
+        yield
+    except Missing as error:
+        raise Failed(Code.ARCHIVE_NOT_FOUND, f"archive {key}: {error.message}", **error.context) from error
+    except Differs as error:
+        raise Failed(Code.CHECKSUM_MISMATCH, f"archive {key}: {error.message}", **error.context) from error
+
+
+class _troubles:  # noqa: N801 - reads as a word where it stands; a class, since it is entered for every file
+    """Says which path an error of the system is about, in our words."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = os.fspath(path)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            code = ERRNO_MEANS.get(error.errno or 0, Code.TAR_EXTRACT_FAILED)
+            hint = HINTS.get(error.errno or 0, "")
+            raise Failed(code, f"cannot restore {self._path!r}: {error.strerror}{hint}", path=self._path) from error
+
+
+HINTS = {
+    errno.EPERM: " (only root gives files to other owners)",
+    errno.ENOTSUP: " (this file system does not hold such extended attributes)",
+}

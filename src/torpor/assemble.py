@@ -1,0 +1,421 @@
+"""How do settings become a running product? The only wiring there is."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+
+from torpor.accounts import Accounts, new_token
+from torpor.api.app import Health, make_app
+from torpor.archives.archives import HomeArchives
+from torpor.control.controller import Controller
+from torpor.control.coordinator import Coordinator
+from torpor.control.execute import Hands
+from torpor.control.pace import Intervals
+from torpor.domain.errors import Hopeless, Refused, TorporError
+from torpor.domain.records import Workspace
+from torpor.domain.states import Phase
+from torpor.ports import Address, Limits, Program
+from torpor.proxy.front import Front
+from torpor.proxy.route import Asleep, Place, Running, Unknown
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.runtime import ProcessRuntime
+from torpor.settings import Settings
+from torpor.store.database import Database, Role
+from torpor.store.embedded import EmbeddedPostgres
+from torpor.store.for_controller import ControllerStore
+from torpor.store.for_service import ServiceStore
+from torpor.store.migrate import migrate
+from torpor.templates.catalogue import program, template
+from torpor.wishes import Ttls, Wishes
+
+log = structlog.get_logger()
+
+MIB = 1 << 20
+ADMIN = "admin"
+CREDENTIALS = "credentials.json"
+LEADER_RETRY_S = 5.0
+PREDECESSOR_S = 10.0
+STALE_LOOK_FACTOR = 3
+
+
+# ── torpor up ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_up(settings: Settings) -> int:
+    """The whole product on this machine, until Ctrl-C or TERM; the exit code."""
+    _configure_log(settings)
+    try:
+        with _only_one(settings.data):
+            asyncio.run(_up(settings))
+    except TorporError as error:
+        print(f"torpor: {error.message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _up(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        await _start(settings, stack)
+        print(
+            f"torpor is ready at {_base_url(settings)} (sign in as {ADMIN}; the password is in {settings.data / CREDENTIALS})",
+            flush=True,
+        )
+        await stop.wait()
+        print("torpor is stopping", flush=True)
+
+
+async def _start(settings: Settings, stack: contextlib.AsyncExitStack) -> None:
+    """Everything in the order it needs each other; the stack takes it down in the reverse."""
+    run = await _short_folder(stack)
+    product = _Product(settings, Address(unix_path=str(run / "api.sock")))
+    # Bound first: a port in use is said at once, not after a database was started.
+    await stack.enter_async_context(_running_front(product.front))
+
+    url = await _database(settings, stack)
+    await migrate(url)
+    service = ServiceStore(await stack.enter_async_context(_open(url, Role.SERVICE)))
+    controlled = ControllerStore(await stack.enter_async_context(_open(url, Role.CONTROLLER)))
+    archives = HomeArchives(_archive_url(settings))
+    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
+    coordinator = _coordinator(settings, url, controlled, runtime, archives)
+    await coordinator.claim(within_s=PREDECESSOR_S)
+    await runtime.start()
+    stack.push_async_callback(runtime.close)
+    for ability in await runtime.abilities():
+        if not ability.confined:
+            print(f"torpor: not confined on this machine: {ability.what}: {ability.how}. {ability.remedy}", file=sys.stderr)
+
+    accounts = Accounts(service)
+    await _ensure_credentials(settings, accounts)
+    wishes = Wishes(
+        service,
+        limits=settings.running_limits,
+        ttls=Ttls(standby_s=settings.standby_ttl, archive_s=settings.archive_ttl),
+        new_id=lambda: str(uuid.uuid4()),
+        hint=coordinator.hint,
+    )
+    health = _health(settings, service, archives, coordinator)
+    app = make_app(wishes, accounts, runtime, health, base_url=_base_url(settings))
+    product.serve(service, runtime)
+    await stack.enter_async_context(_background(coordinator.run(), "coordinator"))
+    await stack.enter_async_context(_serving(app, run / "api.sock"))
+
+
+class _Product:
+    """The front is bound before there is anything behind it; until then a workspace cannot be found."""
+
+    def __init__(self, settings: Settings, platform: Address) -> None:
+        self.front = Front(platform=platform, find=self._find, port=settings.port)
+        self._service: ServiceStore | None = None
+        self._runtime: ProcessRuntime | None = None
+
+    def serve(self, service: ServiceStore, runtime: ProcessRuntime) -> None:
+        self._service, self._runtime = service, runtime
+
+    async def _find(self, name: str) -> Place:
+        if self._service is None or self._runtime is None:
+            return Unknown(name)
+        found = await self._service.by_name(name)
+        if found is None or found.deleted_at is not None:
+            return Unknown(name)
+        address = self._runtime.address(found.id)
+        if found.phase is Phase.RUNNING and address is not None:
+            return Running(name, address)
+        progress = min(100, found.progress_done * 100 // found.progress_total) if found.progress_total else None
+        return Asleep(name, found.phase, found.operation, progress, found.error.message if found.error else None)
+
+
+def _coordinator(
+    settings: Settings, url: str, store: ControllerStore, runtime: ProcessRuntime, archives: HomeArchives
+) -> Coordinator:
+    limits = Limits(memory_bytes=settings.workspace_memory_mb * MIB, processes=settings.workspace_processes)
+    hands = Hands(runtime, archives, _program_of, limits)
+    intervals = Intervals(idle_s=settings.reconciler_interval, active_s=settings.reconciler_active_interval)
+    return Coordinator(
+        url=url,
+        lock_id=settings.coordinator_lock_id,
+        retry_s=LEADER_RETRY_S,
+        node_id=socket.gethostname(),
+        store=store,
+        make_controller=lambda epoch: Controller(
+            store,
+            hands,
+            epoch=epoch,
+            knobs=settings.knobs,
+            intervals=intervals,
+            parallel=settings.reconciler_parallel,
+        ),
+    )
+
+
+def _program_of(workspace: Workspace) -> Program:
+    return program(template(workspace.template), workspace.command or None)
+
+
+def _health(settings: Settings, service: ServiceStore, archives: HomeArchives, coordinator: Coordinator) -> Health:
+    async def ready() -> dict[str, Any]:
+        try:
+            await service.alive()
+            database = True
+        except TorporError:
+            database = False
+        controller = coordinator.controller
+        age_s = time.monotonic() - controller.tally.last_look_at if controller else float("inf")
+        fresh = age_s < STALE_LOOK_FACTOR * settings.reconciler_interval
+        store = await archives.reachable()
+        return {
+            "ready": database and store and fresh,
+            "database": database,
+            "archive_store": store,
+            "last_look_age_seconds": round(age_s, 3) if age_s != float("inf") else None,
+        }
+
+    async def lead() -> dict[str, Any]:
+        return {
+            "is_leader": coordinator.is_leader,
+            "node_id": coordinator.node_id,
+            "uptime_seconds": round(coordinator.uptime_s, 1),
+            "epoch": coordinator.epoch,
+            "members": [coordinator.node_id] if coordinator.is_leader else [],
+        }
+
+    return Health(ready=ready, coordinator=lead)
+
+
+# ── its parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def _only_one(data: Path) -> Iterator[None]:
+    """One `up` for one data directory; the lock is the kernel's, so that a kill -9 leaves none behind."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = (data / "torpor.pid").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise Refused("bad_data", f"the data directory {data} cannot be used: {error.strerror}") from error
+    with held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held.seek(0)
+            raise Refused(
+                "already_up",
+                f"torpor is already running on {data} (process {held.read().strip() or 'unknown'}); "
+                "stop it first, or choose another --data",
+            ) from None
+        held.truncate(0)
+        held.write(f"{os.getpid()}\n")
+        held.flush()
+        yield
+        held.truncate(0)
+
+
+@contextlib.asynccontextmanager
+async def _running_front(front: Front) -> AsyncIterator[None]:
+    await front.start()
+    try:
+        yield
+    finally:
+        await front.stop()
+
+
+@contextlib.asynccontextmanager
+async def _open(url: str, role: Role) -> AsyncIterator[Database]:
+    database = await Database.open(url, role)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def _database(settings: Settings, stack: contextlib.AsyncExitStack) -> str:
+    if settings.database_url is not None:
+        return settings.database_url.get_secret_value()
+    postgres = EmbeddedPostgres(settings.data / "postgres")
+    url = await postgres.start()
+    stack.push_async_callback(postgres.stop)
+    await stack.enter_async_context(_background(_kept_alive(postgres), "postgres"))
+    return url
+
+
+async def _kept_alive(postgres: EmbeddedPostgres) -> None:
+    """A database that ends by itself (killed for want of memory, say) is started again; the loops wait meanwhile."""
+    while True:
+        code = await postgres.wait()
+        log.error("postgres_ended", exit_code=code)
+        try:
+            await postgres.start()
+        except TorporError as error:
+            log.warning("postgres_did_not_start", why=error.message)
+            await asyncio.sleep(LEADER_RETRY_S)
+
+
+@contextlib.asynccontextmanager
+async def _background(work: Any, name: str) -> AsyncIterator[None]:
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: the whole product stops, in its order, not this part of it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: Any, path: Path) -> AsyncIterator[None]:
+    config = uvicorn.Config(
+        app,
+        uds=str(path),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        proxy_headers=True,
+        forwarded_allow_ips="*",
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(), name="api")
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+                raise Hopeless("the API ended before it was ready")
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _short_folder(stack: contextlib.AsyncExitStack) -> Path:
+    """A private folder whose sockets have short names: the kernel allows them 107 bytes."""
+    import tempfile
+
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))
+
+
+def _base_url(settings: Settings) -> str:
+    return f"http://localhost:{settings.port}"
+
+
+def _archive_url(settings: Settings) -> str:
+    if settings.archive_url is not None:
+        return settings.archive_url.get_secret_value()
+    return (settings.data / "archives").as_uri()
+
+
+async def _ensure_credentials(settings: Settings, accounts: Accounts) -> None:
+    """The first user, and a file by which the other commands on this machine act as that user."""
+    path = settings.data / CREDENTIALS
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = {"username": ADMIN, "password": secrets.token_urlsafe(12), "token": new_token()}
+    except ValueError as error:
+        raise Refused("bad_credentials_file", f"{path} is not valid JSON ({error}); mend it or remove it") from error
+    user = await accounts.ensure_admin(known["username"], known["password"])
+    await accounts.ensure_token(user, f"credentials of {settings.data}", known["token"])
+    aside = path.with_suffix(".new")
+    aside.touch(mode=0o600)
+    aside.write_text(json.dumps({"url": _base_url(settings), **known}, indent=2) + "\n", encoding="utf-8")
+    aside.replace(path)
+
+
+def _configure_log(settings: Settings) -> None:
+    last = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            last,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+
+
+# ── torpor doctor ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    ok: bool
+    detail: str
+    advice: str = ""
+    blocks: bool = False
+    """Torpor cannot run like this."""
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
+    findings = [_python_finding(), _data_finding(settings), await _database_finding(settings)]
+    archives_ok = await HomeArchives(_archive_url(settings)).reachable()
+    findings.append(
+        Finding(
+            "archive store",
+            archives_ok,
+            "answers" if archives_ok else "cannot be reached or written to",
+            "" if archives_ok else "check TORPOR_ARCHIVE_URL and its permissions",
+            blocks=not archives_ok,
+        )
+    )
+    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
+    findings += [
+        Finding(f"confinement: {ability.what}", ability.confined, ability.how, ability.remedy)
+        for ability in await runtime.abilities()
+    ]
+    return findings
+
+
+def _python_finding() -> Finding:
+    return Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0], blocks=sys.version_info < (3, 11))
+
+
+def _data_finding(settings: Settings) -> Finding:
+    nearest = next(path for path in (settings.data, *settings.data.parents) if path.exists())
+    ok = os.access(nearest, os.W_OK)
+    detail = f"{settings.data}" if ok else f"{nearest} cannot be written to"
+    return Finding("data directory", ok, detail, "" if ok else "choose another with --data or TORPOR_DATA", blocks=not ok)
+
+
+async def _database_finding(settings: Settings) -> Finding:
+    if settings.database_url is None:
+        return Finding("database", True, "embedded PostgreSQL in the data directory")
+    try:
+        database = await Database.open(settings.database_url.get_secret_value(), Role.SERVICE)
+    except Exception as error:  # whatever a driver may raise, a doctor reports it
+        return Finding("database", False, f"{type(error).__name__}: {error}", "check TORPOR_DATABASE_URL", blocks=True)
+    await database.close()
+    return Finding("database", True, "answers")

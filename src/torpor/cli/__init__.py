@@ -1,0 +1,1 @@
+"""The command line: it asks the API, and says what it heard."""

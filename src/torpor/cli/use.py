@@ -1,0 +1,100 @@
+"""exec, logs, open: work with what runs in a workspace."""
+
+import base64
+import os
+import select
+import sys
+from typing import Annotated
+
+import typer
+
+from torpor.cli.ends import Ended, ExitCode
+from torpor.cli.output import say, show_bytes, show_json
+from torpor.cli.place import api_here
+from torpor.cli.words import Json, Name
+
+STDIN_HINT_S = 3.0
+CHUNK = 1 << 16
+
+
+def exec_(
+    name: Name,
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.", show_default=False)
+    ],
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not pass standard input on.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a command in it, with its input, output and exit code."""
+    with api_here() as api:
+        stdin = b"" if no_stdin else _stdin()
+        result = api.execute(name, command, base64.b64encode(stdin).decode())
+    if as_json:
+        show_json(result)
+    else:
+        show_bytes(base64.b64decode(result["stdout"]))
+        sys.stderr.flush()
+        sys.stderr.buffer.write(base64.b64decode(result["stderr"]))
+        sys.stderr.buffer.flush()
+    raise typer.Exit(shell_code(result["exit_code"]))
+
+
+def logs(
+    name: Name,
+    tail: Annotated[int, typer.Option("--tail", metavar="N", min=1, help="How many of the last lines.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """What its program wrote."""
+    with api_here() as api:
+        text = api.logs(name, tail)
+    if as_json:
+        show_json({"items": text.decode("utf-8", "replace").splitlines()})
+    else:
+        show_bytes(text)
+
+
+def open_(
+    name: Name,
+    print_only: Annotated[bool, typer.Option("--print", help="Only print the address.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Open it in a browser; opening wakes it."""
+    with api_here() as api:
+        url = api.workspace(name).get("url")
+    if not url:
+        raise Ended(
+            ExitCode.REFUSED, f"{name} has no address", code="no_url", advice=f"`torpor explain {name}` says how it stands"
+        )
+    if as_json:
+        show_json({"url": url})
+    else:
+        show_bytes(f"{url}\n".encode())
+    if not (print_only or as_json) and not _browse(url):
+        say("torpor: there is no browser here (open the address above in one)")
+
+
+def shell_code(exit_code: int) -> int:
+    """A command that a signal ended has a negative code, which shells tell as 128 and the signal."""
+    return 128 - exit_code if exit_code < 0 else exit_code
+
+
+def _browse(url: str) -> bool:
+    import webbrowser
+
+    try:
+        return webbrowser.open(url)
+    except (OSError, webbrowser.Error):
+        return False
+
+
+def _stdin() -> bytes:
+    """All of it when it is piped or a file; nothing at a terminal. A pipe that stays silent is mentioned, not cut off."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return b""
+    descriptor = sys.stdin.fileno()
+    if not select.select([descriptor], [], [], STDIN_HINT_S)[0]:
+        say("torpor: reading standard input until its end (--no-stdin passes none on)")
+    chunks = []
+    while chunk := os.read(descriptor, CHUNK):
+        chunks.append(chunk)
+    return b"".join(chunks)

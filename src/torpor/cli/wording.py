@@ -1,0 +1,96 @@
+"""In which words are times, sizes and standings told? Pure, and without anything that draws."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+NOTHING = "-"
+
+_STEPS = ((60, "s", 1), (3600, "min", 60), (86_400, "h", 3600), (float("inf"), "days", 86_400))
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def ago(when: str | None, now: datetime) -> str:
+    """`3 min ago`, or `in 3 min`; `-` for never."""
+    if when is None:
+        return NOTHING
+    passed_s = (now - datetime.fromisoformat(when)).total_seconds()
+    if abs(passed_s) < 1:
+        return "just now"
+    return f"{_coarse(passed_s)} ago" if passed_s > 0 else f"in {_coarse(-passed_s)}"
+
+
+def _coarse(seconds: float) -> str:
+    unit, factor = next((unit, factor) for below, unit, factor in _STEPS if seconds < below)
+    count = int(seconds // factor)
+    return f"{count} {'day' if unit == 'days' and count == 1 else unit}"
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`: two steps at most."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for factor, unit, below, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= factor:
+            rest = whole % factor // below
+            return f"{whole // factor} {unit}" + (f" {rest} {smaller}" if rest else "")
+    raise AssertionError("a minute is the smallest of them")
+
+
+def size(count: int | None) -> str:
+    """`17 B`, `1.5 MiB`."""
+    if count is None:
+        return NOTHING
+    value, unit = float(count), 0
+    while round(value, 1) >= 1024 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def clean(text: object) -> str:
+    """What a program in a workspace may have written must not steer the terminal that shows it."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
+
+
+def standing_words(workspace: Mapping[str, Any]) -> str:
+    """`STANDBY, STARTING 40 %`."""
+    words = workspace["phase"]
+    if workspace["operation"] != "NONE":
+        words += f", {workspace['operation']}"
+        if workspace["progress"] is not None:
+            words += f" {workspace['progress']:.0f} %"
+    return str(words)
+
+
+def trouble_words(workspace: Mapping[str, Any]) -> str:
+    """What went wrong and is tried again, or stands; empty when nothing did."""
+    error = workspace["error"]
+    if error is None:
+        return ""
+    counted = "" if error["is_terminal"] else f", failed {error['error_count']} times so far and is tried again"
+    return clean(f"{error['reason']}: {error['message']}{counted}")
+
+
+def change_line(workspace: Mapping[str, Any]) -> str:
+    trouble = trouble_words(workspace)
+    return f"{workspace['name']}: {standing_words(workspace)}" + (f" ({trouble})" if trouble else "")
+
+
+def wish_line(workspace: Mapping[str, Any]) -> str:
+    """What is said after a wish that nobody waits for."""
+    name, wish = workspace["name"], workspace["desired_state"]
+    if workspace["phase"] == wish and workspace["operation"] == "NONE":
+        return reached_line(workspace)
+    return f"{name} is {standing_words(workspace)}; {wish} is wished (`torpor show {name}` says how far it is)"
+
+
+def reached_line(workspace: Mapping[str, Any]) -> str:
+    at = f" at {workspace['url']}" if workspace["phase"] == "RUNNING" and workspace.get("url") else ""
+    return f"{workspace['name']} is {workspace['phase']}{at}"

@@ -1,0 +1,101 @@
+"""Where does a body end?
+
+Nothing behind a request's may go on: it would be a second request that nobody has judged. And an answer that has ended is
+told from one that broke off. The bytes themselves are not touched.
+"""
+
+import re
+from enum import Enum, auto
+from typing import assert_never
+
+from torpor.proxy.head import BadHead, Chunked, Framing, Length, NoBody, UntilClose
+
+LONGEST_CHUNK_LINE_BYTES = 4096
+LARGEST_TRAILER_BYTES = 16 * 1024
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x09\x20-\x7e\x80-\xff]*)?")
+
+
+class _Reading(Enum):
+    SIZE = auto()
+    DATA = auto()
+    DATA_END = auto()
+    TRAILER = auto()
+    REST = auto()
+    DONE = auto()
+
+
+class Body:
+    """Follows one body as its bytes arrive in pieces of any size."""
+
+    def __init__(self, framing: Framing) -> None:
+        self._line = b""
+        self._left = 0
+        self._trailer_bytes = 0
+        self._is_chunked = False
+        match framing:
+            case NoBody():
+                self._reading = _Reading.DONE
+            case Length(size_bytes):
+                self._reading, self._left = _Reading.DATA, size_bytes
+            case Chunked():
+                self._reading, self._is_chunked = _Reading.SIZE, True
+            case UntilClose():
+                self._reading = _Reading.REST
+            case _:
+                assert_never(framing)
+
+    @property
+    def is_complete(self) -> bool:
+        return self._reading is _Reading.DONE
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it is whole if the connection ends now."""
+        return self._reading in (_Reading.DONE, _Reading.REST)
+
+    def take(self, data: bytes) -> int:
+        """How many of these bytes belong to the body; BadHead when the chunks are none."""
+        if self._reading is _Reading.REST:
+            return len(data)
+        at = 0
+        while at < len(data) and self._reading is not _Reading.DONE:
+            at = self._take_data(data, at) if self._reading is _Reading.DATA else self._take_line(data, at)
+        return at
+
+    def _take_data(self, data: bytes, at: int) -> int:
+        taken = min(self._left, len(data) - at)
+        self._left -= taken
+        if self._left == 0:
+            self._reading = _Reading.DATA_END if self._is_chunked else _Reading.DONE
+        return at + taken
+
+    def _take_line(self, data: bytes, at: int) -> int:
+        end = data.find(b"\n", at)
+        stop = len(data) if end < 0 else end + 1
+        self._line += data[at:stop]
+        if len(self._line) > LONGEST_CHUNK_LINE_BYTES:
+            raise BadHead(400, "A line between the chunks of the body is too long.")
+        if end >= 0:
+            if not self._line.endswith(b"\r\n") or b"\r" in self._line[:-2] or b"\0" in self._line:
+                raise BadHead(400, "A line between the chunks of the body does not end in CR LF.")
+            line, self._line = self._line[:-2], b""
+            self._understand(line)
+        return stop
+
+    def _understand(self, line: bytes) -> None:
+        if self._reading is _Reading.SIZE:
+            match = _CHUNK_LINE.fullmatch(line)
+            if match is None:
+                raise BadHead(400, "The size of a chunk of the body is not a number.")
+            self._left = int(match[1], 16)
+            self._reading = _Reading.DATA if self._left else _Reading.TRAILER
+        elif self._reading is _Reading.DATA_END:
+            if line:
+                raise BadHead(400, "A chunk of the body is longer than it says.")
+            self._reading = _Reading.SIZE
+        else:
+            self._trailer_bytes += len(line)
+            if self._trailer_bytes > LARGEST_TRAILER_BYTES:
+                raise BadHead(400, "The trailer of the body is too long.")
+            if not line:
+                self._reading = _Reading.DONE

@@ -1,0 +1,10 @@
+"""Workspaces as process trees of this machine: the embedded default.
+
+`ProcessRuntime(data_dir)`; `await start()` sweeps what an earlier life left behind; `await close()` ends everything.
+"""
+
+from torpor.runtimes.process.abilities import Ability
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.runtime import ProcessRuntime
+
+__all__ = ["Ability", "Options", "ProcessRuntime"]

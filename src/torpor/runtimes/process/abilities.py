@@ -1,0 +1,160 @@
+"""What can this machine confine, how, and what would it take to do better?
+
+Looking changes nothing: `torpor doctor` asks while workspaces run.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from torpor.runtimes.process import cgroups, network, users
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.places import Places
+from torpor.runtimes.process.tools import ToolFailed, call, find
+
+SWITCHED_OFF = "switched off in the options"
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    what: str
+    confined: bool
+    how: str
+    """How it is done here, or why it is not."""
+    remedy: str = ""
+    """What to do about it; empty when there is nothing to do."""
+
+
+class Network(StrEnum):
+    VETH = "veth"
+    PASTA = "pasta"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What containers are started with."""
+
+    bubblewrap: str | None
+    bounded_tmp: bool
+    network: Network
+    nameservers: tuple[str, ...]
+    hierarchies: cgroups.Hierarchies | None
+
+    @property
+    def own_user_namespace(self) -> bool:
+        return os.getuid() != 0
+
+
+async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[Ability, ...]]:
+    bubblewrap, bounded_tmp, sandbox_ability = await _bubblewrap(options)
+    way, network_ability = await _network(options, places, bubblewrap)
+    hierarchies, limits_ability = _cgroups(options)
+    nameservers = options.nameservers or network.usable_nameservers()
+    abilities = (sandbox_ability, _user(bubblewrap), network_ability, _names(way, nameservers), limits_ability)
+    return Confinement(bubblewrap, bounded_tmp, way, nameservers, hierarchies), abilities
+
+
+async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
+    what = "files and processes"
+    path = find("bwrap")
+    if not options.bubblewrap:
+        return None, False, Ability(what, False, SWITCHED_OFF)
+    if path is None:
+        return None, False, Ability(what, False, "bubblewrap is not installed", "apt-get install bubblewrap")
+    refusal = ""
+    for bounded in (True, False):
+        try:
+            await call(*_trial(path, bounded=bounded))
+        except (ToolFailed, OSError) as error:
+            refusal = str(error)
+        else:
+            how = "bubblewrap: own mount, process, IPC and host name spaces"
+            return path, bounded, Ability(what, True, how if bounded else f"{how}; /tmp is bounded by memory only")
+    remedy = "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0"
+    return None, False, Ability(what, False, f"bubblewrap does not work here: {refusal}", remedy)
+
+
+def _trial(bubblewrap: str, *, bounded: bool, own_network: bool = False) -> list[str]:
+    words = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1", "--die-with-parent"]
+    words += ["--unshare-user"] if os.getuid() != 0 else []
+    words += ["--unshare-net"] if own_network else []
+    words += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
+    words += ["--size", "65536"] if bounded else []
+    return [*words, "--tmpfs", "/dev/shm", "--", "/bin/sh", "-c", "exit 0"]  # noqa: S108
+
+
+def _user(bubblewrap: str | None) -> Ability:
+    what = "user"
+    if os.getuid() == 0:
+        mapped = users.mapped_users()
+        first = users.pick("", mapped)
+        how = f"each workspace has a user id of its own (such as {first})"
+        return Ability(what, True, how if mapped.stop > users.WANTED.stop else f"{how}; only {len(mapped)} are mapped here")
+    how = "workspaces run as Torpor's own user" + (", without its privileges and files" if bubblewrap else "")
+    return Ability(what, False, how, "run Torpor as root to give each its own user")
+
+
+async def _network(options: Options, places: Places, bubblewrap: str | None) -> tuple[Network, Ability]:
+    what = "network"
+    shared = "workspaces share this machine's network and can reach its loopback"
+    if not options.own_network:
+        return Network.SHARED, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
+    if bubblewrap is None:
+        return Network.SHARED, Ability(what, False, f"needs bubblewrap: {shared}", "make bubblewrap work")
+    if os.getuid() != 0:
+        return await _pasta(what, shared)
+    missing = [tool for tool in ("ip", "iptables", "iptables-restore", "nsenter") if find(tool) is None]
+    if missing:
+        remedy = "apt-get install iproute2 iptables util-linux"
+        return Network.SHARED, Ability(what, False, f"{', '.join(missing)} not installed: {shared}", remedy)
+    rules = network.Veths(places.tag, (), options.blocked_networks).rules()
+    try:
+        await call(find("iptables-restore") or "iptables-restore", "--test", "--noflush", "-w", "5", stdin=rules)
+        await call(*_trial(bubblewrap, bounded=False, own_network=True))
+        await asyncio.to_thread(network.forward)
+    except (ToolFailed, OSError) as error:
+        return Network.SHARED, Ability(
+            what, False, f"{error}: {shared}", "give Torpor CAP_NET_ADMIN and a writable /proc/sys/net"
+        )
+    return Network.VETH, Ability(what, True, f"own network namespace each, a /30 of {network.POOL}, outward only")
+
+
+async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
+    pasta = find("pasta")
+    if pasta is None:
+        return Network.SHARED, Ability(what, False, f"pasta is not installed: {shared}", "apt-get install passt")
+    try:
+        await call(pasta, *network.PASTA, "/bin/sh", "-c", "exit 0", within_s=5)
+    except (ToolFailed, OSError) as error:
+        remedy = "let Torpor's user read and write /dev/net/tun (chmod 666 is the usual mode)"
+        return Network.SHARED, Ability(what, False, f"{error}: {shared}", remedy)
+    how = "own network namespace each, by pasta, outward only (as far as this machine itself can go)"
+    return Network.PASTA, Ability(what, True, how)
+
+
+def _names(way: Network, nameservers: tuple[str, ...]) -> Ability:
+    what = "name resolution"
+    if nameservers or way is Network.SHARED:
+        return Ability(what, True, f"nameservers {', '.join(nameservers)}" if nameservers else "as on this machine")
+    how = "this machine's nameservers are on its loopback, where workspaces cannot reach them"
+    return Ability(what, False, how, "name one in the settings (nameservers)")
+
+
+def _cgroups(options: Options) -> tuple[cgroups.Hierarchies | None, Ability]:
+    what = "memory and processes"
+    poor = "only resource limits, per process"
+    if not options.cgroups:
+        return None, Ability(what, False, f"{SWITCHED_OFF}: {poor}")
+    hierarchies = cgroups.find()
+    if hierarchies is None:
+        return None, Ability(what, False, f"no cgroup with memory and pids controllers: {poor}", "mount cgroups with both")
+    try:
+        trial = cgroups.Cgroups(hierarchies, f"trial-{os.getpid()}")
+        trial.prepare()
+        trial.remove()
+    except OSError as error:
+        return None, Ability(what, False, f"{error}: {poor}", "run Torpor as root, or with a delegated cgroup")
+    return hierarchies, Ability(what, True, f"cgroup version {hierarchies.version} at {Path(hierarchies.memory)}")

@@ -1,0 +1,67 @@
+"""How does Torpor speak with the agent inside a container? The frames are described in `torpor.inside.agent`."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Sequence
+
+from torpor.domain.errors import Refused
+from torpor.inside.agent import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, YES, frame, read_frame
+from torpor.ports import Executed
+
+CHUNK = 1 << 16
+
+
+async def port_answers(control: str, within_s: float) -> bool:
+    """Bounded in time; whatever goes wrong, it does not answer."""
+    with contextlib.suppress(OSError, RuntimeError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+        return await asyncio.wait_for(_probe(control), within_s)
+    return False
+
+
+async def _probe(control: str) -> bool:
+    reader, writer = await asyncio.open_unix_connection(control)
+    try:
+        writer.write(_request({"do": "probe"}))
+        kind, _ = await read_frame(reader)
+    finally:
+        writer.close()
+    return kind == YES
+
+
+async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_bytes: int) -> Executed:
+    """Hanging up ends the command, so a cancelled call leaves nothing running."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(control)
+    except OSError as error:
+        raise Refused("not_running", "the workspace's container is not running") from error
+    feeding = asyncio.ensure_future(_feed(writer, list(command), stdin))
+    said = {OUTPUT: bytearray(), ERRORS: bytearray()}
+    try:
+        while True:
+            kind, payload = await read_frame(reader)
+            if kind == EXIT:
+                return Executed(int(payload), bytes(said[OUTPUT]), bytes(said[ERRORS]))
+            if kind in said:
+                said[kind] += payload
+                if len(said[kind]) > most_bytes:
+                    raise Refused("output_too_large", f"the command wrote more than {most_bytes} bytes; it was ended")
+    except (asyncio.IncompleteReadError, OSError) as error:
+        raise Refused("not_running", "the workspace's container ended before the command did") from error
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        writer.close()
+
+
+async def _feed(writer: asyncio.StreamWriter, command: list[str], stdin: bytes) -> None:
+    writer.write(_request({"do": "execute", "argv": command}))
+    for start in range(0, len(stdin), CHUNK):
+        writer.write(frame(INPUT, stdin[start : start + CHUNK]))
+        await writer.drain()
+    writer.write(frame(INPUT))
+    await writer.drain()
+
+
+def _request(what: dict[str, object]) -> bytes:
+    return frame(REQUEST, json.dumps(what).encode())

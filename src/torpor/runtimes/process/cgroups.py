@@ -1,0 +1,148 @@
+"""How much may a workspace take of this machine, and how does all of it end at once?
+
+One parent group for this data directory, one group below it for each container and each job. Version 1 has a hierarchy for
+each controller, version 2 one for all; either way a group is a few directories. Everything here takes microseconds, except
+`end`, which waits for the kernel: call that one in a thread.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.ports import Limits
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchies:
+    """Where the controllers are mounted; a process joins each of them."""
+
+    version: int
+    memory: Path
+    processes: Path
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys((self.memory, self.processes)))
+
+
+def find(mounts: Path = MOUNTS) -> Hierarchies | None:
+    """From the kernel's own list; a machine may have both versions, and then the controllers are with the first."""
+    controllers: dict[str, Path] = {}
+    for line in mounts.read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.partition(" ")
+        point = Path(before.split()[4])
+        if kind == "cgroup":
+            for controller in {"memory", "pids"} & set(options.split()[-1].split(",")):
+                controllers[controller] = point
+        elif kind == "cgroup2":
+            with contextlib.suppress(OSError):
+                if {"memory", "pids"} <= set((point / "cgroup.controllers").read_text().split()):
+                    return Hierarchies(2, point, point)
+    if {"memory", "pids"} <= controllers.keys():
+        return Hierarchies(1, controllers["memory"], controllers["pids"])
+    return None
+
+
+class Cgroups:
+    def __init__(self, hierarchies: Hierarchies, tag: str) -> None:
+        self.hierarchies = hierarchies
+        self._parent = f"torpor-{tag}"
+
+    def prepare(self) -> None:
+        """Make the parent group; OSError when this machine does not let us."""
+        for root in self.hierarchies.roots:
+            if self.hierarchies.version == 2:
+                _hand_down(root)
+            (root / self._parent).mkdir(exist_ok=True)
+            if self.hierarchies.version == 2:
+                _hand_down(root / self._parent)
+            if not os.access(root / self._parent / "cgroup.procs", os.W_OK):
+                raise PermissionError(f"{root / self._parent} is not ours to write")
+
+    def make(self, name: str, limits: Limits | None) -> list[Path]:
+        """The files that a process writes itself into to belong to this group."""
+        doors: list[Path] = []
+        for root in self.hierarchies.roots:
+            (root / self._parent / name).mkdir(exist_ok=True)
+            doors.append(root / self._parent / name / "cgroup.procs")
+        if limits is not None:
+            memory = self.hierarchies.memory / self._parent / name
+            processes = self.hierarchies.processes / self._parent / name
+            (processes / "pids.max").write_text(str(limits.processes))
+            if self.hierarchies.version == 2:
+                (memory / "memory.max").write_text(str(limits.memory_bytes))
+                for optional, value in (("memory.swap.max", "0"), ("memory.oom.group", "0")):
+                    with contextlib.suppress(OSError):
+                        (memory / optional).write_text(value)
+            else:
+                (memory / "memory.limit_in_bytes").write_text(str(limits.memory_bytes))
+                with contextlib.suppress(OSError):  # without it a workspace may swap as much again
+                    (memory / "memory.memsw.limit_in_bytes").write_text(str(limits.memory_bytes))
+        return doors
+
+    def members(self, name: str) -> set[int]:
+        found: set[int] = set()
+        for root in self.hierarchies.roots:
+            with contextlib.suppress(OSError):
+                found |= {int(pid) for pid in (root / self._parent / name / "cgroup.procs").read_text().split()}
+        return found
+
+    def end(self, name: str, *, within_s: float = 10.0) -> bool:
+        """Kill everything in the group and remove it. What cannot fork cannot run away, so this comes to an end."""
+        deadline = time.monotonic() + within_s
+        with contextlib.suppress(OSError):
+            (self.hierarchies.processes / self._parent / name / "pids.max").write_text("0")
+        while members := self.members(name):
+            with contextlib.suppress(OSError):
+                (self.hierarchies.processes / self._parent / name / "cgroup.kill").write_text("1")
+            for pid in members - {0}:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        return self._remove(name, deadline)
+
+    def _remove(self, name: str, deadline: float) -> bool:
+        for root in self.hierarchies.roots:
+            while True:
+                try:
+                    (root / self._parent / name).rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:  # the last process is still on its way out
+                    if time.monotonic() > deadline:
+                        return False
+                    time.sleep(0.002)
+                else:
+                    break
+        return True
+
+    def names(self) -> set[str]:
+        found: set[str] = set()
+        for root in self.hierarchies.roots:
+            with contextlib.suppress(OSError):
+                found |= {path.name for path in (root / self._parent).iterdir() if path.is_dir()}
+        return found
+
+    def sweep(self) -> None:
+        for name in self.names():
+            self.end(name)
+
+    def remove(self) -> None:
+        self.sweep()
+        for root in self.hierarchies.roots:
+            with contextlib.suppress(OSError):
+                (root / self._parent).rmdir()
+
+
+def _hand_down(group: Path) -> None:
+    control = group / "cgroup.subtree_control"
+    if not {"memory", "pids"} <= set(control.read_text().split()):
+        control.write_text("+memory +pids")

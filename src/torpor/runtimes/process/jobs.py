@@ -1,0 +1,138 @@
+"""How does a program run where a home's files are, and how does its answer come back?"""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torpor.domain.errors import Code, Failed
+from torpor.ports import HomeJob, Progress
+from torpor.runtimes.process import processes
+from torpor.runtimes.process.cgroups import Cgroups
+from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
+from torpor.runtimes.process.patience import to_the_end
+
+LONGEST_LINE = 16 << 20
+STDERR_TAIL = 2000
+LAST_WORDS_S = 1.0
+
+# A job gets its secrets on standard input, and of our environment only what says how to reach the world.
+PASSED_ON = {
+    *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+}
+
+
+class Job:
+    """One run of a job at a home."""
+
+    def __init__(self, name: str, mark: str, records: Path, cgroups: Cgroups | None) -> None:
+        self._name = name
+        self._mark = mark
+        self._records = records
+        self._cgroups = cgroups
+        self._spawned: Spawned | None = None
+        self._identity: processes.Identity | None = None
+
+    async def run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
+        try:
+            return await self._run(job, home, progress)
+        finally:
+            await to_the_end(self.end())
+
+    async def _run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
+        doors = self._cgroups.make(self._name, None) if self._cgroups else []
+        environment = {name: value for name, value in os.environ.items() if name in PASSED_ON}
+        environment[processes.MARK] = self._mark
+        argv = joining(doors, dying_with_us([*job.argv, str(home)]))
+        try:
+            self._spawned = spawned = Spawned(argv, environment=environment, separate_errors=True)
+        except OSError as error:
+            raise Failed(Code.INTERNAL, f"cannot start {job.argv[0]}: {error}") from error
+        self._identity = processes.record(self._records, self._name, spawned.pid)
+        talking = asyncio.gather(
+            _listen(await spawned.output(limit=LONGEST_LINE), progress),
+            _tail(await spawned.errors()),
+            _feed(await spawned.input(), job.stdin),
+        )
+        try:
+            code = await spawned.wait()
+            await asyncio.wait([talking], timeout=LAST_WORDS_S)
+            await self._end_tree()  # what it left behind may hold the pipes for ever
+            answer, errors, _ = await talking
+        finally:
+            talking.cancel()
+            await asyncio.gather(talking, return_exceptions=True)
+        return _outcome(answer, code, errors)
+
+    async def end(self) -> None:
+        """The whole tree; returns when none of it is left."""
+        await self._end_tree()
+        if self._spawned is not None:
+            await self._spawned.wait()
+            self._spawned.let_go()
+        processes.forget(self._records, self._name)
+
+    async def _end_tree(self) -> None:
+        if self._identity is not None:
+            await asyncio.to_thread(processes.end_tree, self._identity)
+        if self._cgroups:
+            await asyncio.to_thread(self._cgroups.end, self._name)
+        else:
+            await asyncio.to_thread(processes.end_marked, self._mark)
+
+
+async def _listen(output: asyncio.StreamReader, progress: Progress) -> dict[str, Any]:
+    """The last answer on standard output; progress is passed on as it comes."""
+    answer: dict[str, Any] = {}
+    while True:
+        try:
+            line = await output.readline()
+            if not line:
+                return answer
+            said = json.loads(line)
+        except ValueError:
+            continue  # a library that talks to itself, or a line beyond all bounds
+        match said:
+            case {"progress": [int(done), int() | None as total]}:
+                progress(done, total)
+            case {"result": dict()} | {"error": dict()}:
+                answer = said
+            case _:
+                pass
+
+
+async def _tail(errors: asyncio.StreamReader) -> str:
+    kept = b""
+    while data := await errors.read(1 << 16):
+        kept = (kept + data)[-STDERR_TAIL:]
+    return kept.decode(errors="replace").strip()
+
+
+async def _feed(writer: asyncio.StreamWriter, data: bytes) -> None:
+    try:
+        writer.write(data)
+        await writer.drain()
+    except (OSError, RuntimeError):
+        pass  # it ended without reading; its exit code says why
+    finally:
+        writer.close()
+
+
+def _outcome(answer: Mapping[str, Any], exit_code: int, errors: str) -> Mapping[str, object]:
+    match answer:
+        case {"error": dict(error)}:
+            code = str(error.get("code"))
+            context = {str(name): value for name, value in (error.get("context") or {}).items()}
+            for taken in ("code", "message", "self"):
+                context.pop(taken, None)
+            if code not in set(Code):
+                context["said"] = code
+            raise Failed(Code(code) if code in set(Code) else Code.INTERNAL, str(error.get("message")), **context)
+        case {"result": dict(result)} if exit_code == 0:
+            return result
+        case _:
+            message = f"the job ended with exit code {exit_code} and without an answer: {errors}"
+            raise Failed(Code.INTERNAL, message, exit_code=exit_code, stderr=errors)

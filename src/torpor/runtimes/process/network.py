@@ -1,0 +1,208 @@
+"""What can a workspace reach, and what can reach it?
+
+As root: each container has its own network namespace (made by bubblewrap, gone with its last process) with one end of a
+veth pair in it; the other end carries the gateway of a /30 out of 100.64.0.0/10. All rules of the firewall name the
+interfaces of this data directory by their common prefix, so they are written once at the start and a container costs two
+calls of `ip`. Outward is open; this machine, the other workspaces and `blocked_networks` are not.
+
+Not as root: `pasta` does the same in user space, as the parent of bubblewrap. Nothing at all: the machine's own network.
+"""
+
+import contextlib
+import hashlib
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.runtimes.process.tools import ToolFailed, call, find
+
+POOL = ipaddress.IPv4Network("100.64.0.0/10")
+SUBNETS = 1 << (30 - POOL.prefixlen)
+FAMILY = "torp"
+"""How the interfaces of every Torpor on this machine begin, so that one's workspaces do not reach another's."""
+
+PASTA = ("-q", "-f", "--config-net", "-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw", "--")
+ROUTES = Path("/proc/net/route")
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One container's way out."""
+
+    interface: str
+    gateway: ipaddress.IPv4Address
+    address: ipaddress.IPv4Address
+
+
+def subnet(index: int) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network((int(POOL.network_address) + 4 * index, 30))
+
+
+def pick_subnet(seed: str, taken: Iterable[int], routed: Sequence[ipaddress.IPv4Network]) -> int:
+    """The same one for the same seed, unless somebody has it: then the next that is free."""
+    taken = set(taken)
+    first = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % SUBNETS
+    for step in range(SUBNETS):
+        index = (first + step) % SUBNETS
+        if index not in taken and not any(subnet(index).overlaps(network) for network in routed):
+            return index
+    raise ToolFailed(f"every subnet of {POOL} is taken")
+
+
+def routed_networks(table: str) -> list[ipaddress.IPv4Network]:
+    """From /proc/net/route: where this machine already goes, the default route aside. Numbers there are little-endian."""
+    found = []
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        destination, mask = (int.from_bytes(bytes.fromhex(field), "little") for field in (fields[1], fields[7]))
+        # What covers the whole pool (a VPN's) cannot be avoided; the more specific route wins.
+        if mask.bit_count() > POOL.prefixlen:
+            found.append(ipaddress.IPv4Network((destination, mask.bit_count())))
+    return found
+
+
+def routed_now() -> list[ipaddress.IPv4Network]:
+    return routed_networks(ROUTES.read_text())
+
+
+def usable_nameservers(resolvers: Iterable[Path] = RESOLVERS) -> tuple[str, ...]:
+    """Those of this machine that can be asked from elsewhere: one on its loopback cannot."""
+    for path in resolvers:
+        with contextlib.suppress(OSError):
+            lines = [line.split() for line in path.read_text().splitlines()]
+            servers = [line[1] for line in lines if len(line) > 1 and line[0] == "nameserver"]
+            usable = tuple(server for server in servers if _is_usable(server))
+            if usable:
+                return usable
+    return ()
+
+
+def _is_usable(server: str) -> bool:
+    try:
+        address = ipaddress.ip_address(server)
+    except ValueError:
+        return False
+    return address.version == 4 and not address.is_loopback and not address.is_unspecified
+
+
+def forward() -> None:
+    """This machine passes packets on. Never undone: somebody else may have come to rely on it."""
+    FORWARDING.write_text("1")
+
+
+def harden(interface: str) -> None:
+    """IPv4 only, so that the rules for it are all the rules; and no packet with another's sender."""
+    for family, name, value in (("ipv6", "disable_ipv6", "1"), ("ipv4", "rp_filter", "1"), ("ipv4", "route_localnet", "0")):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"/proc/sys/net/{family}/conf/{interface}/{name}").write_text(value)
+
+
+class Veths:
+    """Namespaces with a veth pair each: needs root."""
+
+    def __init__(self, tag: str, nameservers: tuple[str, ...], blocked: tuple[str, ...]) -> None:
+        self._prefix = f"{FAMILY}{tag}"
+        self._chain = f"TORPOR-{tag.upper()}"
+        self._nameservers = nameservers
+        self._blocked = blocked
+        self._taken: dict[str, int] = {}
+        self._ip = find("ip") or "ip"
+        self._restore = find("iptables-restore") or "iptables-restore"
+        self._iptables = find("iptables") or "iptables"
+
+    async def prepare(self) -> None:
+        """Rules in place, leftovers gone; ToolFailed when this machine does not let us."""
+        await self.remove()
+        await call(self._restore, "--noflush", "-w", "5", stdin=self.rules())
+        forward()
+
+    def rules(self) -> str:
+        ours, family, chain = f"{self._prefix}+", f"{FAMILY}+", self._chain
+        asking = [
+            f"-A {{}} -d {server}/32 -p {protocol} --dport 53 -j ACCEPT"
+            for server in self._nameservers
+            for protocol in ("udp", "tcp")
+        ]
+        lines = [
+            "*filter",
+            f":{chain}-IN - [0:0]",
+            f":{chain}-FWD - [0:0]",
+            # A nameserver may be this machine under another of its addresses.
+            *(line.format(f"{chain}-IN") for line in asking),
+            f"-A {chain}-IN -j DROP",
+            f"-A {chain}-FWD -o {ours} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            f"-A {chain}-FWD -o {family} -j DROP",
+            *(line.format(f"{chain}-FWD") for line in asking),
+            *(f"-A {chain}-FWD -d {network} -j DROP" for network in self._blocked),
+            f"-A {chain}-FWD -j ACCEPT",
+            # Inserted, so that they stand before whatever the machine's own rules accept or drop.
+            f"-I INPUT -i {ours} -j {chain}-IN",
+            f"-I FORWARD -i {ours} -j {chain}-FWD",
+            f"-I FORWARD -o {ours} -j {chain}-FWD",
+            "COMMIT",
+            "*nat",
+            f":{chain}-NAT - [0:0]",
+            f"-A {chain}-NAT ! -o {family} -j MASQUERADE",
+            f"-I POSTROUTING -s {POOL} -j {chain}-NAT",
+            "COMMIT",
+            "",
+        ]
+        return "\n".join(lines)
+
+    async def connect(self, workspace_id: str, pid: int) -> Link:
+        """Give the namespace of this process its way out."""
+        index = pick_subnet(f"{self._prefix}/{workspace_id}", self._taken.values(), routed_now())
+        self._taken[workspace_id] = index
+        _, gateway, address, _ = subnet(index)
+        link = Link(f"{self._prefix}{index:05x}", gateway, address)
+        # One whose dead namespace the kernel has not yet taken down would be in the way.
+        await self._delete([link.interface])
+        await call(self._ip, "-batch", "-", stdin=f"link add {link.interface} type veth peer name eth0 netns {pid}\n")
+        harden(link.interface)
+        outside = f"addr add {gateway}/30 dev {link.interface}\nlink set {link.interface} up\n"
+        inside = f"addr add {address}/30 dev eth0\nlink set eth0 up\nroute add default via {gateway}\n"
+        await call(self._ip, "-batch", "-", stdin=outside)
+        nsenter = find("nsenter") or "nsenter"
+        await call(nsenter, f"--net=/proc/{pid}/ns/net", self._ip, "-batch", "-", stdin=inside)
+        return link
+
+    async def disconnect(self, workspace_id: str) -> None:
+        """The kernel takes a dead namespace down in its own time; its veth goes now."""
+        index = self._taken.pop(workspace_id, None)
+        if index is not None:
+            await self._delete([f"{self._prefix}{index:05x}"])
+
+    async def remove(self) -> None:
+        """Nothing of this data directory is left in the machine's network."""
+        with contextlib.suppress(OSError):
+            await self._delete([name for _, name in socket.if_nameindex() if name.startswith(self._prefix)])
+        self._taken.clear()
+        for table, suffixes in (("filter", ("IN", "FWD")), ("nat", ("NAT",))):
+            with contextlib.suppress(ToolFailed):
+                await self._remove_chains(table, [f"{self._chain}-{suffix}" for suffix in suffixes])
+
+    async def _remove_chains(self, table: str, chains: list[str]) -> None:
+        listed = (await call(self._iptables, "-w", "5", "-t", table, "-S")).splitlines()
+        jumps = [line.replace("-A ", "-D ", 1) for line in listed if line.startswith("-A ") and line.split()[-1] in chains]
+        there = [chain for chain in chains if f"-N {chain}" in listed]
+        if there or jumps:
+            lines = [
+                f"*{table}",
+                *jumps,
+                *(f"-F {chain}" for chain in there),
+                *(f"-X {chain}" for chain in there),
+                "COMMIT",
+                "",
+            ]
+            await call(self._restore, "--noflush", "-w", "5", stdin="\n".join(lines))
+
+    async def _delete(self, interfaces: list[str]) -> None:
+        there = sorted(set(interfaces) & {name for _, name in socket.if_nameindex()})
+        if there:
+            # It may go by itself in the same moment.
+            with contextlib.suppress(ToolFailed):
+                await call(self._ip, "-force", "-batch", "-", stdin="".join(f"link del {name}\n" for name in there))

@@ -1,0 +1,101 @@
+"""Where does everything of this runtime lie, and what is it called?"""
+
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.domain.errors import Hopeless
+from torpor.ports import Home
+
+VOLUME_NAME = re.compile(r"ws-(?P<workspace_id>[0-9a-z][0-9a-z-]*)-home-(?P<generation>[0-9]+)")
+WORKSPACE_ID = re.compile(r"[0-9a-z][0-9a-z-]{0,62}")
+
+
+def volume_name(home: Home) -> str:
+    # The id becomes part of paths and of interface names; whoever calls us with another one is broken.
+    if not WORKSPACE_ID.fullmatch(home.workspace_id) or home.generation < 0:
+        raise ValueError(f"{home} cannot be the name of a volume")
+    return f"ws-{home.workspace_id}-home-{home.generation}"
+
+
+def home_of(name: str) -> Home | None:
+    """The reverse of `volume_name`; None for what is not ours."""
+    if found := VOLUME_NAME.fullmatch(name):
+        return Home(found["workspace_id"], int(found["generation"]))
+    return None
+
+
+def short(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    data: Path
+    run: Path
+    """Sockets and what belongs to this boot only. Its path is short, because a Unix socket's may have 107 bytes at most."""
+    tag: str
+    """Five characters that tell this data directory from every other one on the machine."""
+
+    @property
+    def volumes(self) -> Path:
+        return self.data / "volumes"
+
+    @property
+    def trash(self) -> Path:
+        return self.volumes / ".trash"
+
+    @property
+    def identity(self) -> Path:
+        """Lies in the volumes' root: a root that is not mounted does not have it."""
+        return self.volumes / ".identity"
+
+    @property
+    def known_identity(self) -> Path:
+        """Lies beside it: which volumes' root this data directory belongs to."""
+        return self.data / "volumes.identity"
+
+    @property
+    def lock(self) -> Path:
+        return self.data / "runtime.lock"
+
+    @property
+    def programs(self) -> Path:
+        return self.data / "programs"
+
+    @property
+    def records(self) -> Path:
+        return self.run / "processes"
+
+    def volume(self, home: Home) -> Path:
+        return self.volumes / volume_name(home)
+
+    def log(self, workspace_id: str) -> Path:
+        return self.data / "logs" / f"ws-{workspace_id}.log"
+
+    def container(self, workspace_id: str) -> Path:
+        return self.run / short(workspace_id, 16)
+
+
+def places(data_dir: Path) -> Places:
+    data = data_dir.expanduser().resolve()
+    key = short(str(data), 12)
+    return Places(data, _run_root() / f"torpor-{os.getuid()}-{key}", key[:5])
+
+
+def _run_root() -> Path:
+    """Memory-backed and private where there is such a place; not the data directory, whose path may be of any length."""
+    candidates = [Path("/run")] if os.getuid() == 0 else [Path(f"/run/user/{os.getuid()}")]
+    return next((path for path in candidates if path.is_dir() and os.access(path, os.W_OK | os.X_OK)), Path("/tmp"))  # noqa: S108
+
+
+def make_run_directory(path: Path) -> None:
+    """In /tmp anybody could have made it before us."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    facts = path.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+        raise Hopeless(f"{path} belongs to somebody else; remove it, it is where workspaces' sockets must lie")
+    path.chmod(0o700)

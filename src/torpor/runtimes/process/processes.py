@@ -1,0 +1,155 @@
+"""Which process is it really, after all this time, and how does its whole tree end?
+
+A process id is given to another once its owner has ended, so nothing is signalled by number alone: what we started is
+recorded with its start time and the boot it belongs to, and compared before anything is done to it.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+MARK = "WORKSPACE_MARK"
+"""In the environment of everything that runs unconfined: where there is neither cgroup nor namespace it is all there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    pid: int
+    start_time: int
+    boot: str
+
+
+def boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def stat_fields(pid: int) -> list[str]:
+    """From the state on; the name before it may contain anything."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def identify(pid: int) -> Identity | None:
+    try:
+        return Identity(pid, int(stat_fields(pid)[19]), boot())
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def is_alive(identity: Identity) -> bool:
+    try:
+        return identify(identity.pid) == identity and stat_fields(identity.pid)[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def kill(identity: Identity) -> None:
+    """Through a handle on the process, so that it cannot become another between the look and the blow."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(identity.pid)
+        try:
+            if identify(identity.pid) == identity:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
+def everyone() -> dict[int, tuple[int, int]]:
+    """Each process with its parent and its session."""
+    found: dict[int, tuple[int, int]] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = stat_fields(int(entry))
+                found[int(entry)] = (int(fields[1]), int(fields[3]))
+    return found
+
+
+def tree(identity: Identity) -> set[Identity]:
+    """It, everything below it and everything in its session; nothing when it is no longer the one that we knew."""
+    if not is_alive(identity):
+        return set()
+    processes = everyone()
+    found = {identity.pid}
+    while True:
+        more = {pid for pid, (parent, session) in processes.items() if parent in found or session == identity.pid} - found
+        if not more:
+            break
+        found |= more
+    return {known for pid in found if (known := identify(pid)) is not None}
+
+
+def marked(prefix: str) -> set[Identity]:
+    """Everything whose environment carries a mark that begins so, whoever its parent is by now."""
+    wanted = f"{MARK}={prefix}".encode()
+    found: set[Identity] = set()
+    for pid in everyone():
+        with contextlib.suppress(OSError):
+            entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if pid != os.getpid() and any(entry.startswith(wanted) for entry in entries):
+                identity = identify(pid)
+                found |= {identity} if identity else set()
+    return found
+
+
+def end_tree(identity: Identity, *, within_s: float = 5.0) -> bool:
+    """Kill until nothing is left. What is killed first is what could start more."""
+    return _end(lambda: tree(identity), within_s)
+
+
+def end_marked(prefix: str, *, within_s: float = 5.0) -> bool:
+    return _end(lambda: marked(prefix), within_s)
+
+
+def _end(look: Callable[[], set[Identity]], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    known: set[Identity] = set()
+    while True:
+        known |= look()
+        alive = {identity for identity in known if is_alive(identity)}
+        if not alive:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        for identity in sorted(alive, key=lambda one: one.start_time):
+            kill(identity)
+        time.sleep(0.002)
+
+
+# ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def record(directory: Path, name: str, pid: int) -> Identity | None:
+    identity = identify(pid)
+    if identity is not None:
+        (directory / f"{name}.json").write_text(json.dumps(asdict(identity)))
+    return identity
+
+
+def forget(directory: Path, name: str) -> None:
+    (directory / f"{name}.json").unlink(missing_ok=True)
+
+
+def sweep(directory: Path) -> None:
+    """End what an earlier life recorded and this boot still runs."""
+    now = boot()
+    for path in directory.glob("*.json"):
+        with contextlib.suppress(ValueError, TypeError, OSError):
+            identity = Identity(**json.loads(path.read_bytes()))
+            if identity.boot == now:
+                end_tree(identity)
+        path.unlink(missing_ok=True)
+
+
+def count_of_user(user: int) -> int:
+    """Threads count as processes for the kernel's limit."""
+    count = 0
+    for pid in everyone():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}").stat().st_uid == user:
+                count += len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+    return count

@@ -1,0 +1,306 @@
+"""How do the verbs of the port become processes and directories of this machine?"""
+
+import asyncio
+import contextlib
+import fcntl
+import itertools
+import os
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
+from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
+from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress
+from torpor.runtimes.process import abilities, agent_client, cgroups, logs, processes
+from torpor.runtimes.process.abilities import Ability, Confinement, Network
+from torpor.runtimes.process.cgroups import Cgroups
+from torpor.runtimes.process.jobs import Job
+from torpor.runtimes.process.network import Veths
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.patience import to_the_end
+from torpor.runtimes.process.places import make_run_directory, places, short
+from torpor.runtimes.process.programs import Programs
+from torpor.runtimes.process.supervisor import Equipment, Supervisor
+from torpor.runtimes.process.volumes import Volumes, remove_tree
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOOK_S = 10.0
+"""How long looking through the volumes may take before the disk counts as gone."""
+
+
+class ProcessRuntime:
+    """The embedded default. `start` before anything else, `close` at the end; one per data directory at a time."""
+
+    name = "process"
+
+    def __init__(self, data_dir: Path, *, options: Options | None = None) -> None:
+        self.places = places(data_dir)
+        self._options = options or Options()
+        self._volumes = Volumes(self.places)
+        self._programs = Programs(self.places.programs, f"{self.places.run.name}/install")
+        self._equipment: Equipment | None = None
+        self._abilities: tuple[Ability, ...] = ()
+        self._lock: int | None = None
+        self._containers: dict[str, Supervisor] = {}
+        self._jobs: dict[Home, set[Job]] = defaultdict(set)
+        self._numbers = itertools.count(1)
+        self._doors: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._fire = ThreadPoolExecutor(1, "burn")
+        self._burning: set[asyncio.Future[None]] = set()
+        self._stuck: asyncio.Future[dict[str, frozenset[SeenVolume]]] | None = None
+
+    # ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Take the data directory, end whatever an earlier life left running, and learn what this machine can confine."""
+        if self._equipment is not None:
+            return
+        self._take()
+        try:
+            await asyncio.to_thread(self._sweep)
+            confinement, self._abilities = await abilities.examine(self._options, self.places)
+            groups = Cgroups(confinement.hierarchies, self.places.tag) if confinement.hierarchies else None
+            if groups is not None:
+                await asyncio.to_thread(groups.prepare)
+            veths = await self._prepare_network(confinement)
+            try:
+                await asyncio.to_thread(self._volumes.open_root)
+            except Unavailable:
+                pass  # every look says so, until it is there again
+            else:
+                self._burn(None)
+        except BaseException:
+            self._give_back()
+            raise
+        self._equipment = Equipment(self.places, self._options, confinement, groups, veths)
+
+    async def close(self) -> None:
+        """Everything ended, nothing left in the machine's network and groups; homes stay."""
+        await self.stop_all()
+        await self._programs.close()
+        await asyncio.gather(*(job.end() for jobs in list(self._jobs.values()) for job in list(jobs)))
+        await asyncio.gather(*self._burning, return_exceptions=True)
+        self._fire.shutdown(wait=False)
+        self._fire = ThreadPoolExecutor(1, "burn")
+        if (equipment := self._equipment) is not None:
+            if equipment.veths is not None:
+                await equipment.veths.remove()
+            if equipment.cgroups is not None:
+                await asyncio.to_thread(equipment.cgroups.remove)
+            await asyncio.to_thread(remove_tree, self.places.run)
+            self._equipment = None
+        self._give_back()
+
+    async def abilities(self) -> tuple[Ability, ...]:
+        """For `torpor doctor` and the log line at the start; may be asked without `start`."""
+        if not self._abilities:
+            _, self._abilities = await abilities.examine(self._options, self.places)
+        return self._abilities
+
+    def _take(self) -> None:
+        """The sweep ends every container of this data directory, so there must be nobody else who owns them."""
+        self.places.data.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            raise Hopeless(f"another Torpor runs workspaces in {self.places.data}; stop it first") from error
+        self._lock = lock
+
+    def _give_back(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _sweep(self) -> None:
+        """By group, by what was recorded, by mark: whichever of them this machine had when they were started."""
+        make_run_directory(self.places.run)
+        self.places.records.mkdir(mode=0o700, exist_ok=True)
+        found = cgroups.find()
+        if found is not None:
+            with contextlib.suppress(OSError):
+                Cgroups(found, self.places.tag).sweep()
+        processes.sweep(self.places.records)
+        processes.end_marked(f"{self.places.run.name}/")
+        for path in self.places.run.iterdir():
+            if path != self.places.records:
+                remove_tree(path)
+        self._programs.sweep()
+
+    async def _prepare_network(self, confinement: Confinement) -> Veths | None:
+        if confinement.network is not Network.VETH:
+            return None
+        veths = Veths(self.places.tag, confinement.nameservers, self._options.blocked_networks)
+        await veths.prepare()
+        return veths
+
+    def _ready(self) -> Equipment:
+        if self._equipment is None:
+            raise Unavailable("the process runtime has not been started")
+        return self._equipment
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def observe(self, only: frozenset[str] | None = None) -> Survey:
+        self._ready()
+        volumes = await self._look(only)
+        wanted = [name for name in self._containers if only is None or name in only]
+        containers = dict(zip(wanted, await asyncio.gather(*map(self._look_at, wanted)), strict=True))
+        return Survey(
+            {
+                workspace_id: Observation(volumes.get(workspace_id, frozenset()), containers.get(workspace_id))
+                for workspace_id in volumes.keys() | {name for name, container in containers.items() if container is not None}
+            }
+        )
+
+    async def _look(self, only: frozenset[str] | None) -> dict[str, frozenset[SeenVolume]]:
+        """A disk that hangs holds one thread, not one more for every tick."""
+        if self._stuck is not None and not self._stuck.done():
+            raise Unavailable(f"{self.places.volumes} does not answer")
+        looking = asyncio.ensure_future(asyncio.to_thread(self._volumes.all, only))
+        try:
+            return await asyncio.wait_for(asyncio.shield(looking), LOOK_S)
+        except TimeoutError as error:
+            self._stuck = looking
+            raise Unavailable(f"{self.places.volumes} does not answer") from error
+
+    async def _look_at(self, workspace_id: str) -> SeenContainer | None:
+        supervisor = self._containers[workspace_id]
+        ready = supervisor.is_running and await agent_client.port_answers(supervisor.control, self._options.probe_s)
+        if self._containers.get(workspace_id) is not supervisor:
+            return None if workspace_id not in self._containers else await self._look_at(workspace_id)
+        if not supervisor.is_running and supervisor.ended is None:
+            return None  # ended at our wish, and whoever wished it has not yet come to forget it
+        wanted = supervisor.container
+        return SeenContainer(wanted.home.generation, wanted.revision, ready and supervisor.ended is None, supervisor.ended)
+
+    def address(self, workspace_id: str) -> Address | None:
+        supervisor = self._containers.get(workspace_id)
+        return Address(unix_path=supervisor.bridge) if supervisor is not None and supervisor.is_running else None
+
+    async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
+        for line in await asyncio.to_thread(logs.tail, self.places.log(workspace_id), tail):
+            yield line
+
+    # ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ensure_volume(self, home: Home, fence: Fence) -> None:
+        async with self._at(home.workspace_id, fence):
+            await self._on_disk(self._volumes.ensure, home)
+            await self._on_disk(self._volumes.admit, home.workspace_id, fence)
+
+    async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
+        async with self._at(home.workspace_id, fence):
+            await self._on_disk(self._volumes.mark, home, marker)
+
+    async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
+        async with self._at(home.workspace_id, fence):
+            supervisor = self._containers.get(home.workspace_id)
+            present = supervisor is not None and supervisor.is_running and supervisor.container.home == home
+            if archived_revision is not None:
+                opened = await self._on_disk(self._volumes.opened, home)
+                if present or opened > archived_revision:
+                    message = f"the volume was opened with revision {opened}, the archive is of {archived_revision}"
+                    raise Failed(Code.VOLUME_REOPENED, message, opened=opened, archived=archived_revision, container=present)
+            if present and supervisor is not None:
+                await supervisor.kill()  # its owner gave the home up, and a container implies its volume
+            await asyncio.gather(*(job.end() for job in list(self._jobs.get(home, ()))))
+            grave = await self._on_disk(self._volumes.throw_away, home)
+            if not await self._on_disk(self._volumes.all, frozenset({home.workspace_id})):
+                await self._on_disk(logs.remove, self.places.log(home.workspace_id))
+            if grave is not None:
+                self._burn(grave)
+
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+        equipment = self._ready()
+        async with self._at(home.workspace_id, fence):
+            ready = await self._on_disk(self._volumes.marker, home) is not None
+            if not await self._on_disk(self._volumes.exists, home) or job.writes is ready:
+                state = "already carries its marker" if ready else "carries no marker" if not job.writes else "is not there"
+                raise Failed(Code.VOLUME_NOT_READY, f"the volume of generation {home.generation} {state}")
+            name = f"job-{short(home.workspace_id, 16)}-{next(self._numbers)}"
+            run = Job(name, f"{self.places.run.name}/{name}", self.places.records, equipment.cgroups)
+            self._jobs[home].add(run)
+        try:
+            return await run.run(job, self._volumes.home_path(home), progress)
+        finally:
+            self._jobs[home].discard(run)
+            if not self._jobs[home]:
+                del self._jobs[home]
+
+    # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
+        equipment = self._ready()
+        home = container.home
+        async with self._at(home.workspace_id, fence):
+            await self._require_marker(home)
+        # Outside the lock: an installation takes minutes, and a wish to stop must not wait for it.
+        programs = await self._programs.ensure(container.program, progress)
+        async with self._at(home.workspace_id, fence):
+            await self._require_marker(home)
+            await self._on_disk(self._volumes.open, home, container.revision)
+            current = self._containers.get(home.workspace_id)
+            if current is not None and current.is_running and current.container.home == home:
+                current.reopened(container.revision)
+                return
+            if current is not None:
+                await current.stop(self._options.grace_s)
+                self._containers.pop(home.workspace_id, None)
+            await self._on_disk(self._volumes.own, home)
+            supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs)
+            await supervisor.start()
+            self._containers[home.workspace_id] = supervisor
+
+    async def _require_marker(self, home: Home) -> None:
+        if await self._on_disk(self._volumes.marker, home) is None:
+            raise Failed(Code.VOLUME_NOT_READY, f"there is no whole volume of generation {home.generation}")
+
+    async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
+        async with self._at(workspace_id, fence):
+            if (supervisor := self._containers.get(workspace_id)) is not None:
+                await supervisor.stop(self._options.grace_s)
+                self._containers.pop(workspace_id, None)
+
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+        supervisor = self._containers.get(workspace_id)
+        if supervisor is None or not supervisor.is_running:
+            raise Refused("not_running", f"workspace {workspace_id} has no running container")
+        most = self._options.execute_output_bytes
+        return await agent_client.execute(supervisor.control, command, stdin, most_bytes=most)
+
+    async def stop_all(self) -> None:
+        async def stop(workspace_id: str) -> None:
+            async with self._doors[workspace_id]:
+                if (supervisor := self._containers.get(workspace_id)) is not None:
+                    await supervisor.stop(self._options.grace_s)
+                    self._containers.pop(workspace_id, None)
+
+        await asyncio.gather(*map(stop, list(self._containers)))
+
+    # ── how the verbs take turns ──────────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.asynccontextmanager
+    async def _at(self, workspace_id: str, fence: Fence) -> AsyncIterator[None]:
+        """One verb at a time for one workspace, and none for a controller whose time is over."""
+        self._ready()
+        async with self._doors[workspace_id]:
+            await self._on_disk(self._volumes.require_root)
+            await self._on_disk(self._volumes.admit, workspace_id, fence)
+            yield
+
+    async def _on_disk(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """In a thread, and to its end: half a rename helps nobody."""
+        return await to_the_end(asyncio.to_thread(work, *arguments, **named))
+
+    def _burn(self, grave: Path | None) -> None:
+        """In a thread of its own: a large tree takes minutes, and the others are for what somebody waits for."""
+        burning = asyncio.get_running_loop().run_in_executor(self._fire, self._volumes.burn, grave)
+        self._burning.add(burning)
+        burning.add_done_callback(self._burning.discard)

@@ -1,0 +1,153 @@
+"""What does a program see of this machine?
+
+Only what is named here. Read-only: the system (`/usr` and its aliases), a chosen part of `/etc`, the interpreter, and under
+/opt/torpor what Torpor brings along. Its own: /home/workspace, an empty /tmp, /dev with nothing but the harmless, /proc of
+its own processes. Other homes, Torpor's data and the users of the machine are not hidden: they are not there.
+"""
+
+import contextlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torpor.inside
+from torpor.runtimes.process.processes import MARK
+
+HOME = "/home/workspace"
+USER = "workspace"
+INSIDE = "/opt/torpor/inside"
+SITE = "/opt/torpor/site"
+PROGRAMS = "/opt/torpor/programs"
+
+SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+# Nothing here names a user, a secret or a neighbour.
+ETC = (
+    "alternatives", "bash.bashrc", "bash_completion.d", "bindresvport.blacklist", "ca-certificates", "ca-certificates.conf",
+    "crypto-policies", "debian_version", "default/locale", "fonts", "gai.conf", "host.conf",
+    "inputrc", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "locale.alias", "locale.conf", "localtime", "lsb-release", "magic", "magic.mime", "mailcap", "mime.types", "nanorc",
+    "os-release", "perl", "pki/ca-trust", "pki/tls/certs", "profile", "profile.d", "protocols", "python3", "python3.11",
+    "python3.12", "python3.13", "redhat-release", "rpc", "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf",
+    "terminfo", "timezone", "vim", "xattr.conf", "xdg", "xml", "zsh",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one container's sandbox is made of."""
+
+    home: Path
+    etc: Path
+    """Small files made up for this container; each takes its name's place in /etc."""
+    programs: Path | None
+    user: int
+    own_user_namespace: bool
+    own_network: bool
+    tmp_bytes: int
+    """0 where this bubblewrap cannot bound it."""
+
+
+def inside_folder() -> Path:
+    return Path(torpor.inside.__file__).resolve().parent
+
+
+def site_folder() -> Path:
+    return Path(sysconfig.get_path("purelib")).resolve()
+
+
+def interpreter() -> Path:
+    """Of the base installation: a virtual environment's is only a link to it."""
+    base: str = getattr(sys, "_base_executable", None) or sys.executable
+    return Path(base).resolve()
+
+
+def interpreter_home() -> Path | None:
+    """What must be mounted besides /usr for the interpreter to run."""
+    prefix = Path(sys.base_prefix).resolve()
+    return None if prefix.is_relative_to("/usr") else prefix
+
+
+def etc_files(user: int, nameservers: Iterable[str]) -> dict[str, str]:
+    shell = login_shell()
+    return {
+        "passwd": f"root:x:0:0:root:/root:/usr/sbin/nologin\n{USER}:x:{user}:{user}::{HOME}:{shell}\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        "group": f"root:x:0:\ntty:x:5:\n{USER}:x:{user}:\nnogroup:x:65534:\n",
+        "hosts": "127.0.0.1 localhost workspace\n::1 localhost ip6-localhost ip6-loopback\n",
+        "hostname": "workspace\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+        "resolv.conf": "".join(f"nameserver {server}\n" for server in nameservers),
+    }
+
+
+def own_resolvers() -> str:
+    """Who shares this machine's network asks as this machine does, on its loopback too."""
+    with contextlib.suppress(OSError):
+        return Path("/etc/resolv.conf").read_text()
+    return ""
+
+
+def login_shell() -> str:
+    return "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+
+
+def environment(given: Mapping[str, str], *, home: str, port: int, interpreter_bin: str) -> dict[str, str]:
+    """Nothing of Torpor's own environment: it holds what a workspace must never learn."""
+    return {
+        "PATH": f"{home}/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{interpreter_bin}",
+        "HOME": home,
+        "USER": USER,
+        "LOGNAME": USER,
+        "SHELL": login_shell(),
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        **given,
+        "PORT": str(port),
+    }
+
+
+def argv(bubblewrap: str, room: Room, command: Iterable[str], *, mark: str, info_fd: int) -> list[str]:
+    """The whole call. Order matters: what comes later is mounted over what came before."""
+    words = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "workspace"]
+    words += ["--die-with-parent", "--as-pid-1", "--clearenv", "--setenv", MARK, mark]
+    if room.own_user_namespace:
+        words += ["--unshare-user", "--uid", str(room.user), "--gid", str(room.user)]
+    if room.own_network:
+        words += ["--unshare-net"]
+    words += ["--info-fd", str(info_fd)]
+    shown = [(str(path), str(path)) for path in (Path("/usr"), interpreter_home()) if path is not None]
+    shown += [(f"/etc/{name}", f"/etc/{name}") for name in ETC if Path("/etc", name).exists()]
+    shown += [(str(path), f"/etc/{path.name}") for path in sorted(room.etc.iterdir())]
+    shown += [(str(inside_folder()), INSIDE), (str(site_folder()), SITE)]
+    shown += [(str(room.programs), PROGRAMS)] if room.programs is not None else []
+    for directory in parents([*(target for _, target in shown), HOME, "/run/_", "/var/_"]):
+        # Left to itself, bubblewrap makes them for its own user only.
+        words += ["--perms", "0755", "--dir", directory]
+    for source, target in shown:
+        words += ["--ro-bind", source, target]
+    for path in SYSTEM:
+        words += _system(path)
+    size = ["--size", str(room.tmp_bytes)] if room.tmp_bytes > 0 else []
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for path in ("/dev/shm", "/tmp"):  # noqa: S108
+        words += ["--perms", "1777", *size, "--tmpfs", path]
+    words += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+    words += ["--bind", str(room.home), HOME, "--chdir", HOME, "--remount-ro", "/"]
+    return [*words, "--", *command]
+
+
+def parents(paths: Iterable[str]) -> list[str]:
+    """Each directory above these once, from the top down."""
+    found = {str(parent) for path in paths for parent in Path(path).parents}
+    return sorted(found - {"/"})
+
+
+def _system(path: str) -> list[str]:
+    """On merged systems these are links into /usr, elsewhere directories."""
+    if os.path.islink(path):  # noqa: PTH114
+        return ["--symlink", os.readlink(path), path]  # noqa: PTH115
+    return ["--ro-bind", path, path] if Path(path).is_dir() else []

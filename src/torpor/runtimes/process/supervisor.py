@@ -1,0 +1,284 @@
+"""How does one container begin, live and end?"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torpor.domain.errors import Code, Failed
+from torpor.domain.records import Ended
+from torpor.inside.agent import Orders
+from torpor.ports import Container
+from torpor.runtimes.process import processes, sandbox, users
+from torpor.runtimes.process.abilities import Confinement, Network
+from torpor.runtimes.process.cgroups import Cgroups
+from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
+from torpor.runtimes.process.logs import Log
+from torpor.runtimes.process.network import PASTA, Veths
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.patience import to_the_end
+from torpor.runtimes.process.placeholders import Known
+from torpor.runtimes.process.places import Places, make_run_directory, short
+from torpor.runtimes.process.tools import ToolFailed, find
+from torpor.runtimes.process.volumes import remove_tree
+
+PORT_INSIDE = 7007
+"""Of a container with a network of its own: one that no development server takes by default."""
+BORN_WITHIN_S = 10.0
+BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What every container of this runtime is started with."""
+
+    places: Places
+    options: Options
+    confinement: Confinement
+    cgroups: Cgroups | None
+    veths: Veths | None
+
+
+class Supervisor:
+    """One container from its start to its remains. `ended` is set when it ended by itself."""
+
+    def __init__(self, equipment: Equipment, container: Container, home: Path, programs: Path | None) -> None:
+        self.container = container
+        self.ended: Ended | None = None
+        self._equipment = equipment
+        self._home = home
+        self._programs = programs
+        self._id = container.home.workspace_id
+        self._name = short(self._id, 16)
+        self._directory = equipment.places.container(self._id)
+        self._log = Log(equipment.places.log(self._id), equipment.options.log_bytes)
+        self._spawned: Spawned | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._gone = asyncio.Event()
+        self.bridge = str(self._directory / "bridge")
+        self.control = str(self._directory / "control")
+
+    @property
+    def is_running(self) -> bool:
+        return self._spawned is not None and not self._gone.is_set()
+
+    # ── beginning ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException as error:
+            await to_the_end(self._remove_remains())
+            if isinstance(error, OSError | ToolFailed):
+                message = f"cannot start the container: {error}\n{self._log.last_lines}".strip()
+                raise Failed(Code.CONTAINER_START_FAILED, message) from error
+            raise
+
+    async def _start(self) -> None:
+        confinement = self._equipment.confinement
+        user = users.user_of(self._id)
+        await asyncio.to_thread(self._prepare, user)
+        port = PORT_INSIDE if confinement.network is not Network.SHARED else free_port()
+        with contextlib.ExitStack() as opened:
+            bridge = opened.enter_context(listening(self.bridge))
+            control = opened.enter_context(listening(self.control))
+            info, info_end = (opened.enter_context(os.fdopen(end, "rb", 0)) for end in os.pipe())
+            fds = (bridge.fileno(), control.fileno(), info_end.fileno())
+            spawned = self._spawned = Spawned(
+                joining(self._doors(), self._argv(user, fds[2])),
+                environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", processes.MARK: self._mark},
+                pass_fds=fds,
+            )
+            info_end.close()
+            processes.record(self._equipment.places.records, self._name, spawned.pid)
+            self._tasks = [asyncio.ensure_future(self._keep_log(spawned)), asyncio.ensure_future(self._watch(spawned))]
+            if confinement.bubblewrap is not None:
+                agent = await born(info.fileno())
+                if self._equipment.veths is not None:
+                    await self._equipment.veths.connect(self._id, agent)
+            spawned.tell(self._orders(user, port, fds[0], fds[1]).line())
+
+    def _prepare(self, user: int | None) -> None:
+        remove_tree(self._directory)
+        make_run_directory(self._directory)
+        etc = self._directory / "etc"
+        etc.mkdir()
+        confinement = self._equipment.confinement
+        files = sandbox.etc_files(os.getuid() if user is None else user, confinement.nameservers)
+        if confinement.network is Network.SHARED:
+            files["resolv.conf"] = sandbox.own_resolvers()
+        for name, text in files.items():
+            if text:
+                (etc / name).write_text(text)
+                (etc / name).chmod(0o644)
+        self._log.begin()
+
+    def _doors(self) -> list[Path]:
+        cgroups = self._equipment.cgroups
+        return cgroups.make(self._name, self.container.limits) if cgroups else []
+
+    def _argv(self, user: int | None, info_fd: int) -> list[str]:
+        confinement, options = self._equipment.confinement, self._equipment.options
+        agent = [str(sandbox.interpreter()), "-I", "-S", "-X", "utf8"]
+        if confinement.bubblewrap is None:
+            return dying_with_us([*agent, str(sandbox.inside_folder() / "agent.py")], no_new_privileges=True)
+        room = sandbox.Room(
+            home=self._home,
+            etc=self._directory / "etc",
+            programs=self._programs,
+            user=os.getuid() if user is None else user,
+            own_user_namespace=confinement.own_user_namespace,
+            own_network=confinement.network is Network.VETH,
+            tmp_bytes=options.tmp_bytes if confinement.bounded_tmp else 0,
+        )
+        argv = sandbox.argv(
+            confinement.bubblewrap, room, [*agent, f"{sandbox.INSIDE}/agent.py"], mark=self._mark, info_fd=info_fd
+        )
+        return [find("pasta") or "pasta", *PASTA, *argv] if confinement.network is Network.PASTA else argv
+
+    def _orders(self, user: int | None, port: int, bridge_fd: int, control_fd: int) -> Orders:
+        program, confinement = self.container.program, self._equipment.confinement
+        alone = confinement.bubblewrap is not None
+        known = Known(
+            python=str(sandbox.interpreter()),
+            inside=sandbox.INSIDE if alone else str(sandbox.inside_folder()),
+            site=sandbox.SITE if alone else str(sandbox.site_folder()),
+            programs=sandbox.PROGRAMS if alone else str(self._programs or ""),
+            port=port,
+            home=sandbox.HOME if alone else str(self._home),
+        )
+        given = {name: known.fill(value) for name, value in program.environment.items()}
+        environment = sandbox.environment(given, home=known.home, port=port, interpreter_bin=str(sandbox.interpreter().parent))
+        if not alone:
+            environment[processes.MARK] = self._mark
+        return Orders(
+            bridge_fd=bridge_fd,
+            control_fd=control_fd,
+            port=port,
+            home=known.home,
+            command=tuple(known.fill(word) for word in program.command),
+            environment=environment,
+            user=user,
+            alone=alone,
+            limits=self._resource_limits(alone=alone),
+        )
+
+    def _resource_limits(self, *, alone: bool) -> dict[str, int]:
+        """Where no cgroup bounds the whole: each process, and the number of the user's processes."""
+        if self._equipment.cgroups is not None:
+            return {}
+        limits = self.container.limits
+        others = 0 if alone or os.getuid() == 0 else processes.count_of_user(os.getuid())
+        return {"RLIMIT_DATA": limits.memory_bytes, "RLIMIT_NPROC": others + limits.processes}
+
+    @property
+    def _mark(self) -> str:
+        return f"{self._equipment.places.run.name}/{self._name}"
+
+    # ── living ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _keep_log(self, spawned: Spawned) -> None:
+        output = await spawned.output()
+        while data := await output.read(1 << 16):
+            self._log.remember(data)
+            await asyncio.to_thread(self._log.write, data)
+
+    async def _watch(self, spawned: Spawned) -> None:
+        """When its first process ends, all of it ends; what it said last is kept."""
+        code = await spawned.wait()
+        try:
+            await self._end_tree()
+            await asyncio.wait(self._tasks[:1], timeout=1.0)
+            await self._tidy()
+        finally:
+            if not self._stopping:
+                self.ended = Ended(code, self._log.last_lines)
+            self._gone.set()
+
+    def reopened(self, revision: int) -> None:
+        """Asked for again while it runs: it is the container of this revision now."""
+        self.container = replace(self.container, revision=max(revision, self.container.revision))
+
+    # ── ending ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def stop(self, grace_s: float) -> None:
+        """Ask, wait, kill. Repeating it is harmless, and so is cancelling it: the next call goes on."""
+        if self._spawned is None:
+            return
+        self._stopping = self._stopping or not self._gone.is_set()
+        if not self._gone.is_set():
+            self._spawned.tell(f"stop {grace_s}\n".encode())
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), grace_s + 1.0)
+        if not self._gone.is_set():
+            await to_the_end(self._end_tree())
+            await self._gone.wait()
+
+    async def kill(self) -> None:
+        await self.stop(0.0)
+
+    async def _end_tree(self) -> None:
+        """Every process of the container, whatever it did to get away."""
+        equipment, spawned = self._equipment, self._spawned
+        if spawned is not None and (identity := processes.identify(spawned.pid)) is not None and spawned.exit_code is None:
+            await asyncio.to_thread(processes.end_tree, identity)
+        if equipment.cgroups is not None:
+            await asyncio.to_thread(equipment.cgroups.end, self._name)
+        else:
+            await asyncio.to_thread(processes.end_marked, self._mark)
+
+    async def _tidy(self) -> None:
+        if self._spawned is not None:
+            self._spawned.let_go()
+        if self._equipment.veths is not None:
+            await self._equipment.veths.disconnect(self._id)
+        await asyncio.to_thread(remove_tree, self._directory)
+        processes.forget(self._equipment.places.records, self._name)
+
+    async def _remove_remains(self) -> None:
+        """Of a start that failed half-way."""
+        self._stopping = True
+        await self._end_tree()
+        if self._tasks:
+            await self._gone.wait()
+        else:
+            await self._tidy()
+
+
+@contextlib.contextmanager
+def listening(path: str) -> Iterator[socket.socket]:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        server.bind(path)
+        server.listen(BACKLOG)
+        yield server
+    finally:
+        server.close()
+
+
+async def born(info: int) -> int:
+    """The process id of the agent, as bubblewrap tells it once the namespaces stand."""
+    reader = asyncio.StreamReader()
+    pipe = os.fdopen(os.dup(info), "rb", 0)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    try:
+        told = await asyncio.wait_for(reader.readuntil(b"}"), BORN_WITHIN_S)
+        return int(json.loads(told)["child-pid"])
+    except asyncio.IncompleteReadError as error:
+        raise ToolFailed("bubblewrap ended before the container was there") from error
+    except TimeoutError as error:
+        raise ToolFailed(f"bubblewrap did not start the container within {BORN_WITHIN_S:g} s") from error
+    finally:
+        transport.close()
+
+
+def free_port() -> int:
+    """Free just now; where the network is shared there is no better promise."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

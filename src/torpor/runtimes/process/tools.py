@@ -1,0 +1,40 @@
+"""Which programs of this machine does the runtime use, and how does it call them?"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from torpor.runtimes.process.patience import to_the_end
+
+# A service's PATH often lacks the administrators' folders, where ip and iptables lie.
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ToolFailed(Exception):
+    """One of the machine's own tools did not do as asked; its words are the message."""
+
+
+def find(name: str) -> str | None:
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":" + SEARCH)
+
+
+async def call(*argv: str, stdin: str = "", within_s: float = 10.0) -> str:
+    """Its standard output; ToolFailed when it ends otherwise than well, or not in time. Never left half-way."""
+    return await to_the_end(asyncio.to_thread(_call, argv, stdin, within_s))
+
+
+def _call(argv: Sequence[str], stdin: str, within_s: float) -> str:
+    try:
+        done = subprocess.run(argv, input=stdin.encode(), capture_output=True, timeout=within_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailed(f"{words(argv)} did not answer within {within_s:g} s") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
+        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {said[-500:]}")
+    return done.stdout.decode(errors="replace")
+
+
+def words(argv: Sequence[str]) -> str:
+    return " ".join(argv)[:200]

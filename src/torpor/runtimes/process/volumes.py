@@ -1,0 +1,222 @@
+"""Which homes lie on this disk, and which of them are whole?
+
+A volume is a directory. `home/` in it is all that a workspace sees; beside it, out of its reach, lie three small files:
+`marker.json` (this home is whole), `opened.json` (the highest revision it was started with) and `epoch.json` (the newest
+controller that touched it). Everything here blocks: call it in a thread.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import stat
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.domain.records import Marker, SeenVolume
+from torpor.ports import Fence, Home
+from torpor.runtimes.process import durably, users
+from torpor.runtimes.process.places import Places, home_of
+
+OUT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+class Volumes:
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._epochs: dict[str, int] = {}
+        self.identity = ""
+
+    # ── the root ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open_root(self) -> None:
+        """On the very first use make the root and give it an identity; ever after insist on that one."""
+        known, root = self._places.known_identity, self._places.volumes
+        self._places.data.mkdir(parents=True, exist_ok=True)
+        if not known.exists():
+            root.mkdir(mode=0o711, exist_ok=True)
+            if not self._places.identity.exists():
+                if any(root.iterdir()):
+                    raise Unavailable(f"{root} holds something but no .identity; move it away, or restore the file")
+                durably.write(self._places.identity, f"{uuid.uuid4()}\n".encode())
+            durably.write(known, self._places.identity.read_bytes())
+        self.require_root()
+
+    def require_root(self) -> None:
+        """A root that was not mounted says nothing about what is in it."""
+        try:
+            known = self._places.known_identity.read_text().strip()
+            found = self._places.identity.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unavailable(f"the volumes at {self._places.volumes} cannot be told from an empty disk: {error}") from error
+        if not found or found != known:
+            raise Unavailable(
+                f"{self._places.volumes} is another disk ({found or 'no identity'}) than the one we know ({known})"
+            )
+        self.identity = found
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def all(self, only: frozenset[str] | None) -> dict[str, frozenset[SeenVolume]]:
+        self.require_root()
+        found: dict[str, set[SeenVolume]] = {}
+        try:
+            names = os.listdir(self._places.volumes)  # noqa: PTH208
+        except OSError as error:
+            raise Unavailable(f"cannot list {self._places.volumes}: {error}") from error
+        for name in names:
+            home = home_of(name)
+            if home is not None and (only is None or home.workspace_id in only):
+                seen = SeenVolume(home.generation, self.marker(home))
+                found.setdefault(home.workspace_id, set()).add(seen)
+        self.require_root()  # it may have gone while we looked
+        return {workspace_id: frozenset(volumes) for workspace_id, volumes in found.items()}
+
+    def exists(self, home: Home) -> bool:
+        return self._places.volume(home).is_dir()
+
+    def home_path(self, home: Home) -> Path:
+        return self._places.volume(home) / "home"
+
+    def marker(self, home: Home) -> Marker | None:
+        """None unless it is the marker of this very volume and there is a home beside it."""
+        try:
+            facts = self._read(home, "marker.json")
+        except Unavailable:
+            return None  # one bad sector is one workspace's trouble; when the disk is gone, its identity is too
+        if facts is None or not self.home_path(home).is_dir():
+            return None
+        try:
+            marker = Marker(str(facts["workspace_id"]), int(facts["generation"]), str(facts["manifest_root"]))
+        except (KeyError, TypeError, ValueError):
+            return None
+        return marker if (marker.workspace_id, marker.generation) == (home.workspace_id, home.generation) else None
+
+    def opened(self, home: Home) -> int:
+        """The highest revision that it was ever started with."""
+        facts = self._read(home, "opened.json")
+        if facts is None and not (self._places.volume(home) / "opened.json").exists():
+            return 0
+        # One that cannot be understood may say anything; only its owner's giving up deletes such a volume.
+        revision = (facts or {}).get("revision")
+        return revision if isinstance(revision, int) else sys.maxsize
+
+    # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ensure(self, home: Home) -> None:
+        path = self._places.volume(home)
+        with translated(Code.VOLUME_CREATE_FAILED, f"cannot create the volume {path.name}"):
+            path.mkdir(mode=0o711, exist_ok=True)
+            inner = self.home_path(home)
+            inner.mkdir(mode=0o700, exist_ok=True)
+            if (user := users.user_of(home.workspace_id)) is not None and inner.stat().st_uid == 0:
+                os.chown(inner, user, user)
+            durably.flush_directory(path)
+            durably.flush_directory(path.parent)
+
+    def mark(self, home: Home, marker: Marker) -> None:
+        if not self.home_path(home).is_dir():
+            raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation} to mark")
+        facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
+        with translated(Code.VOLUME_CREATE_FAILED, "cannot write the volume's marker"):
+            self._write(home, "marker.json", facts)
+
+    def open(self, home: Home, revision: int) -> None:
+        """Written before a start: whoever thinks of deleting this volume later must know that somebody worked on it."""
+        if revision > self.opened(home):
+            with translated(Code.CONTAINER_START_FAILED, "cannot note that the volume is opened"):
+                self._write(home, "opened.json", {"revision": revision})
+
+    def own(self, home: Home) -> None:
+        """The home belongs to its workspace's user, whoever filled it."""
+        path = self.home_path(home)
+        user = users.user_of(home.workspace_id)
+        if user is not None and path.stat().st_uid != user:
+            with translated(Code.CONTAINER_START_FAILED, "cannot give the home to its user"):
+                users.give_tree(path, user)
+
+    def throw_away(self, home: Home) -> Path | None:
+        """Gone in one instant, by a rename; the tree is removed afterwards, see `burn`."""
+        path = self._places.volume(home)
+        self._places.trash.mkdir(mode=0o700, exist_ok=True)
+        grave = self._places.trash / f"{path.name}.{uuid.uuid4().hex}"
+        try:
+            path.rename(grave)
+        except FileNotFoundError:
+            return None
+        durably.flush_directory(self._places.volumes)
+        return grave
+
+    def burn(self, grave: Path | None = None) -> None:
+        """Remove this grave, or all of them. What cannot be removed now is swept at the next start."""
+        with contextlib.suppress(FileNotFoundError):
+            for path in [grave] if grave else list(self._places.trash.iterdir()):
+                remove_tree(path)
+
+    # ── fencing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def admit(self, workspace_id: str, fence: Fence) -> None:
+        """Refuse whoever is older than one already seen here for this workspace."""
+        newest = self._epochs.get(workspace_id)
+        homes = self._homes_of(workspace_id)
+        if newest is None:
+            newest = max((int((self._read(home, "epoch.json") or {}).get("epoch", 0)) for home in homes), default=0)
+        if fence.epoch < newest:
+            raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} is over, {newest} has been here", seen=newest)
+        self._epochs[workspace_id] = fence.epoch
+        for home in homes:
+            # Not flushed: who could lose it to a power failure could lose every older controller with it.
+            if int((self._read(home, "epoch.json") or {}).get("epoch", -1)) < fence.epoch:
+                with contextlib.suppress(OSError):
+                    aside = self._places.volume(home) / ".epoch.aside"
+                    aside.write_text(json.dumps({"epoch": fence.epoch}))
+                    aside.replace(self._places.volume(home) / "epoch.json")
+
+    def _homes_of(self, workspace_id: str) -> list[Home]:
+        prefix = f"ws-{workspace_id}-home-"
+        homes = (home_of(name) for name in os.listdir(self._places.volumes) if name.startswith(prefix))  # noqa: PTH208
+        return [home for home in homes if home is not None and home.workspace_id == workspace_id]
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, home: Home, name: str) -> dict[str, Any] | None:
+        try:
+            facts = json.loads((self._places.volume(home) / name).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+        except OSError as error:
+            raise Unavailable(f"cannot read {name} of {self._places.volume(home).name}: {error}") from error
+        return facts if isinstance(facts, dict) else None
+
+    def _write(self, home: Home, name: str, facts: dict[str, Any]) -> None:
+        durably.write(self._places.volume(home) / name, json.dumps(facts).encode())
+
+
+@contextlib.contextmanager
+def translated(code: Code, what: str) -> Iterator[None]:
+    """A full disk is a full disk, whatever was being done; everything else has the name of what was being done."""
+    try:
+        yield
+    except OSError as error:
+        raise Failed(Code.DISK_FULL if error.errno in OUT_OF_SPACE else code, f"{what}: {error}") from error
+
+
+def remove_tree(path: Path) -> None:
+    """Read-only directories too: package caches are full of them, and where we are not root they stop us."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    if os.getuid() != 0:
+        path.chmod(stat.S_IRWXU)
+        for directory, names, _ in os.walk(path):
+            for name in names:
+                inner = Path(directory, name)
+                if not inner.is_symlink():
+                    with contextlib.suppress(OSError):
+                        inner.chmod(stat.S_IRWXU)
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,177 @@
+"""Which programs can a workspace run?
+
+Each is a .toml file beside this one. What stands in braces in a command or in the environment depends on where the program
+runs, and is filled in by the runtime that runs it.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torpor.domain.errors import Hopeless, Refused
+from torpor.ports import Program
+
+PLACEHOLDERS = {
+    "python": "the Python interpreter that runs what Torpor brings along",
+    "inside": "the folder torpor/inside",
+    "site": "the site-packages folder with what torpor/inside imports",
+    "programs": "the virtual environment that holds the template's packages",
+    "port": "the port to listen on, on 127.0.0.1; the same as in PORT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    name: str
+    title: str
+    description: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    packages: tuple[str, ...]
+    takes_command: bool
+    """The workspace brings its own command, and the template has none."""
+
+
+def template(name: str) -> Template:
+    """The template of this name; Refused when there is none."""
+    found = templates().get(name)
+    if found is None:
+        allowed = tuple(templates())
+        raise Refused(
+            "unknown_template", f"There is no template {name!r}: choose one of {', '.join(allowed)}.", allowed=allowed
+        )
+    return found
+
+
+def program(chosen: Template, command: tuple[str, ...] | None) -> Program:
+    """What a container runs when a workspace of this template was asked for with this command."""
+    if command and not chosen.takes_command:
+        takers = " or ".join(taker.name for taker in templates().values() if taker.takes_command)
+        raise Refused(
+            "command_not_taken", f"The template {chosen.name} runs its own program: leave the command out, or choose {takers}."
+        )
+    if chosen.takes_command and not command:
+        raise Refused("command_required", f"The template {chosen.name} needs a command: a program that listens on $PORT.")
+    if command and (not command[0] or any("\0" in word for word in command)):
+        raise Refused(
+            "command_invalid", "A command is a program and its arguments: the first is not empty, and none holds a NUL."
+        )
+    return Program(chosen.name, command or chosen.command, chosen.environment, chosen.packages)
+
+
+@cache
+def templates() -> Mapping[str, Template]:
+    """Every template by its name, read once."""
+    return load(Path(__file__).parent)
+
+
+def load(folder: Path) -> Mapping[str, Template]:
+    """Every template in a folder, in the order of their names; Hopeless names the file and the field that is wrong."""
+    found = {}
+    for path in sorted(folder.glob("*.toml")):
+        read = parse(path.name, path.read_text(encoding="utf-8"))
+        found[read.name] = read
+    return MappingProxyType(found)
+
+
+# ── one file ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+]+")
+BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def parse(file: str, text: str) -> Template:
+    try:
+        written = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Hopeless(f"{file}: not TOML: {error}") from error
+    for field, value in written.items():
+        if field not in FIELDS:
+            raise wrong(file, field, f"unknown, known are {', '.join(FIELDS)}")
+        if (fault := FIELDS[field](value)) is not None:
+            raise wrong(file, field, fault)
+    for field in ("name", "title", "description"):
+        if field not in written:
+            raise wrong(file, field, "missing")
+    if f"{written['name']}.toml" != file:
+        raise wrong(file, "name", f"{written['name']!r} is not the name of its file")
+    takes_command = written.get("takes_command", False)
+    if takes_command is ("command" in written):
+        raise wrong(file, "command", "must not stand beside takes_command = true" if takes_command else "missing")
+    return Template(
+        name=written["name"],
+        title=written["title"],
+        description=written["description"],
+        command=tuple(written.get("command", ())),
+        environment=MappingProxyType(dict(written.get("environment", {}))),
+        packages=tuple(written.get("packages", ())),
+        takes_command=takes_command,
+    )
+
+
+def wrong(file: str, field: str, fault: str) -> Hopeless:
+    return Hopeless(f"{file}: {field}: {fault}", file=file, field=field)
+
+
+def name_fault(value: Any) -> str | None:
+    return (
+        None
+        if isinstance(value, str) and NAME.fullmatch(value)
+        else f"{value!r} is not lower-case letters, digits and single dashes"
+    )
+
+
+def sentence_fault(value: Any) -> str | None:
+    return None if isinstance(value, str) and value.strip() and "\n" not in value else "must be one line of text"
+
+
+def command_fault(value: Any) -> str | None:
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
+        return "must be a program and its arguments, a list of texts"
+    return placeholder_fault(value)
+
+
+def environment_fault(value: Any) -> str | None:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        return "must be a table of texts"
+    unfit = [name for name in value if not VARIABLE.fullmatch(name)]
+    return f"{unfit[0]!r} is not the name of a variable" if unfit else placeholder_fault(value.values())
+
+
+def packages_fault(value: Any) -> str | None:
+    if not isinstance(value, list) or not all(isinstance(package, str) for package in value):
+        return "must be a list of texts"
+    loose = [package for package in value if not PINNED.fullmatch(package)]
+    return f"{loose[0]!r} is not pinned as name==version" if loose else None
+
+
+def takes_command_fault(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
+def placeholder_fault(texts: Any) -> str | None:
+    unknown = [name for text in texts for name in BRACES.findall(text) if name not in PLACEHOLDERS]
+    return (
+        f"unknown placeholder {{{unknown[0]}}}, known are {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}"
+        if unknown
+        else None
+    )
+
+
+# What may stand in a file, and what is wrong with a value (None when nothing is).
+FIELDS: Mapping[str, Callable[[Any], str | None]] = {
+    "name": name_fault,
+    "title": sentence_fault,
+    "description": sentence_fault,
+    "command": command_fault,
+    "environment": environment_fault,
+    "packages": packages_fault,
+    "takes_command": takes_command_fault,
+}

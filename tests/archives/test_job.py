@@ -1,0 +1,119 @@
+"""How does the job speak, and what does it leave when it is stopped in the middle?"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from tests.archives.world import DATA, HOME, KEY, MANIFEST, World, run
+
+from torpor.archives import HomeArchives, tree_root
+from torpor.domain.errors import Code
+
+
+def test_secrets_are_on_standard_input_only() -> None:
+    archives = HomeArchives("s3://bucket/prefix", {"secret_access_key": "hunter2"})
+    for job in (archives.pack_job(KEY, HOME, 1), archives.unpack_job(KEY)):
+        assert not any("hunter2" in word for word in job.argv)
+        assert b"hunter2" in job.stdin
+    assert "hunter2" not in repr(archives)
+
+
+def test_progress_grows_and_is_not_chatty(world: World) -> None:
+    home = world.home()
+    (home / "big").write_bytes(os.urandom(30 << 20))
+    began = time.monotonic()
+    ended = world.pack(home)
+    took_s = time.monotonic() - began
+    steps = [line["progress"] for line in ended.lines[:-1]]
+    assert steps
+    assert steps == sorted(steps)
+    assert all(0 < done <= total == 60 << 20 for done, total in steps)
+    assert len(steps) <= took_s * 5 + 1
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
+def test_stopped_in_the_middle_and_begun_again(world: World, stop: signal.Signals) -> None:
+    home = world.home()
+    for number in range(4):
+        (home / f"big{number}").write_bytes(os.urandom(20 << 20))
+    root = tree_root(home)
+    job = world.archives.pack_job(KEY, HOME, 7)
+    with subprocess.Popen([*job.argv, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdin.write(job.stdin)
+        process.stdin.close()
+        assert b"progress" in process.stdout.readline()
+        process.send_signal(stop)
+        process.wait(60)
+        assert not process.stderr.read()
+    assert not world.object(MANIFEST).exists()
+    # The home is no longer what the first try saw; nothing of that try may count.
+    (home / "big0").write_bytes(b"small")
+    assert tree_root(home) != root
+    root = tree_root(home)
+    for _ in range(2):
+        assert world.pack(home).result["manifest_root"] == root
+    assert {path.name for path in world.object(DATA).parent.iterdir()} == {DATA, MANIFEST}
+    # A restore that is killed is simply done again.
+    again = world.home("again")
+    job = world.archives.unpack_job(KEY)
+    with subprocess.Popen([*job.argv, again], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(job.stdin)
+        process.stdin.close()
+        assert b"progress" in process.stdout.readline()
+        process.send_signal(stop)
+        process.wait(60)
+    assert world.unpack(again).result["manifest_root"] == root == tree_root(again)
+
+
+def test_nobody_listens_any_more(world: World) -> None:
+    home = world.home()
+    (home / "big").write_bytes(bytes(50 << 20))
+    job = world.archives.pack_job(KEY, HOME, 7)
+    with subprocess.Popen([*job.argv, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        process.stdin.write(job.stdin)
+        process.stdin.close()
+        assert not process.stderr.read()
+        assert process.wait(60) == 1
+    assert not world.object(MANIFEST).exists()
+
+
+def test_a_home_cannot_smuggle_in_a_module(world: World) -> None:
+    home = world.home()
+    (home / "json.py").write_text("raise SystemExit('gotcha')")
+    (home / "torpor").mkdir()
+    (home / "torpor" / "__init__.py").write_text("raise SystemExit('gotcha')")
+    job = world.archives.pack_job(KEY, HOME, 7)
+    environment = {**os.environ, "PYTHONPATH": str(home)}
+    ended = subprocess.run([*job.argv, home], input=job.stdin, capture_output=True, cwd=home, env=environment, check=True)
+    assert "result" in json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_archives_are_private(world: World) -> None:
+    (world.home() / "a").write_bytes(b"x")
+    world.pack(world.home()).result  # noqa: B018
+    for path in (world.store, *world.store.rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_home_that_is_not_there(world: World) -> None:
+    world.pack(world.path / "nowhere").failed_with(Code.VOLUME_NOT_READY)
+    world.pack(world.home()).result  # noqa: B018
+    world.unpack(world.path / "nowhere").failed_with(Code.TAR_EXTRACT_FAILED)
+
+
+def test_a_store_that_cannot_be_used(world: World) -> None:
+    (world.path / "file").write_bytes(b"")
+    archives = HomeArchives(f"file://{world.path}/file/store")
+    assert "cannot be made" in run(archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.S3_ACCESS_ERROR)

@@ -1,0 +1,119 @@
+"""How do tests run a job, as a runtime would?"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from torpor.archives import HomeArchives
+from torpor.domain.errors import Code, Failed
+from torpor.domain.records import ArchiveKey
+from torpor.ports import Home, HomeJob
+
+
+def roomy() -> str | None:
+    """Where trees are made and synced quickly: memory, where it holds extended attributes; else wherever tests live."""
+    try:
+        with NamedTemporaryFile(dir="/dev/shm") as file:
+            os.setxattr(file.name, "user.probe", b"")
+    except OSError:
+        return None
+    return "/dev/shm"
+
+
+HOME = Home("ws-1", 3)
+KEY = ArchiveKey("ws-1", "op-1")
+OTHER = ArchiveKey("ws-1", "op-2")
+DATA = "home.tar.zst"
+MANIFEST = "manifest.json.zst"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    exit_code: int
+    lines: list[dict[str, Any]]
+    stderr: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        assert self.exit_code == 0, (self.lines, self.stderr)
+        assert not self.stderr
+        last: dict[str, Any] = self.lines[-1]["result"]
+        return last
+
+    def failed_with(self, code: Code) -> str:
+        assert self.exit_code == 1, self.lines
+        assert not self.stderr
+        error = self.lines[-1]["error"]
+        assert error["code"] == code, error
+        return str(error["message"])
+
+
+def run(job: HomeJob, home: Path) -> Ended:
+    ended = subprocess.run([*job.argv, str(home)], input=job.stdin, capture_output=True, timeout=200, check=False)
+    return Ended(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr.decode())
+
+
+# Imports first, then gives up every right: the interpreter itself may lie where only root can read it.
+BECOME_NOBODY = """
+import os, runpy, sys
+from pathlib import Path
+sys.path.insert(0, {repository!r})
+import torpor.archives.job
+from tests.archives.nasty import make_nasty
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+"""
+
+
+def as_nobody(script: str, *argv: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    preamble = BECOME_NOBODY.format(repository=str(Path(__file__).parents[2]))
+    command = [sys.executable, "-c", preamble + script, *argv]
+    ended = subprocess.run(command, input=stdin, capture_output=True, timeout=200, check=False)
+    assert not ended.stderr, ended.stderr.decode()
+    return ended
+
+
+def run_as_nobody(job: HomeJob, home: Path) -> Ended:
+    ended = as_nobody("sys.exit(torpor.archives.job.main(sys.argv))", str(home), stdin=job.stdin)
+    return Ended(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], "")
+
+
+@dataclass(slots=True)
+class World:
+    """A store in a directory, and homes beside it."""
+
+    path: Path
+    archives: HomeArchives = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.path.mkdir(exist_ok=True)
+        self.archives = HomeArchives(f"file://{self.store}")
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    def home(self, name: str = "home") -> Path:
+        home = self.path / name
+        home.mkdir(exist_ok=True)
+        return home
+
+    def object(self, name: str, key: ArchiveKey = KEY) -> Path:
+        return self.store / str(key) / name
+
+    def pack(self, home: Path, key: ArchiveKey = KEY, revision: int = 7) -> Ended:
+        return run(self.archives.pack_job(key, HOME, revision), home)
+
+    def unpack(self, home: Path, key: ArchiveKey = KEY) -> Ended:
+        return run(self.archives.unpack_job(key), home)
+
+
+def code_of(error: BaseException | None) -> Code:
+    assert isinstance(error, Failed), error
+    return error.code

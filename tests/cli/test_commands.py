@@ -1,0 +1,271 @@
+"""Does each command ask the right thing, and say what it heard?"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Torpor
+from tests.cli.records import AT, explanation, workspace
+from tests.cli.stand_in import TOKEN, Answer, StandIn
+from torpor.cli.main import wants_json
+
+ID = workspace()["id"]
+
+
+def test_create_sends_what_was_said(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
+    ended = torpor("create", "demo", "--template", "command", "--json", "--", "python", "--json", "-m", "x")
+    assert ended.code == 0
+    assert ended.json == workspace(phase="PENDING")
+    assert api.asked[0].body == {"name": "demo", "template": "command", "command": ["python", "--json", "-m", "x"]}
+    assert api.asked[0].token == TOKEN
+
+
+def test_create_leaves_out_what_was_not_said(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
+    assert torpor("create", "demo").text.startswith("demo is PENDING; RUNNING is wished")
+    assert api.asked[0].body == {"name": "demo"}
+
+
+@pytest.mark.parametrize(("verb", "wish"), [("start", "RUNNING"), ("stop", "STANDBY"), ("archive", "ARCHIVED")])
+def test_a_wish_is_a_patch(torpor: Torpor, api: StandIn, verb: str, wish: str) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(desired_state=wish))
+    assert torpor(verb, "demo").code == 0
+    assert api.asked[0].body == {"desired_state": wish}
+
+
+def test_delete_and_purge(torpor: Torpor, api: StandIn) -> None:
+    api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED"), status=202)
+    assert torpor("delete", "demo").code == 0
+    assert torpor("delete", "demo", "--purge").code == 0
+    assert [asked.target for asked in api.asked] == ["/workspaces/demo?purge=false", "/workspaces/demo?purge=true"]
+
+
+def test_undelete_and_recover(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /workspaces/demo/undelete", workspace(desired_state="ARCHIVED"))
+    api.answer("POST /workspaces/demo/recover", workspace(), status=202)
+    assert torpor("undelete", "demo").code == 0
+    assert torpor("recover", "demo").code == 0
+    assert torpor("recover", "demo", "--archive-key", "k").code == 0
+    assert torpor("recover", "demo", "--empty").code == 0
+    assert [asked.body for asked in api.asked] == [None, {}, {"archive_key": "k"}, {"empty": True}]
+    assert torpor("recover", "demo", "--empty", "--archive-key", "k").code == 2
+
+
+def test_the_list_follows_every_page(torpor: Torpor, api: StandIn) -> None:
+    api.answer(
+        "GET /workspaces",
+        {"items": [workspace(name="a")], "next_cursor": "n=1&x"},
+        {"items": [workspace(name="b")], "next_cursor": None},
+    )
+    assert torpor("list", "--json", "--phase", "running").json == {"items": [workspace(name="a"), workspace(name="b")]}
+    assert [asked.target for asked in api.asked] == [
+        "/workspaces?limit=200&phase=RUNNING",
+        "/workspaces?limit=200&cursor=n%3D1%26x&phase=RUNNING",
+    ]
+
+
+def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /workspaces", {"items": [workspace(url="http://" + "x" * 300)], "next_cursor": None})
+    ended = torpor("list")
+    assert len(ended.text.splitlines()) == 2
+    assert "x" * 300 in ended.text
+    assert "\x1b" not in ended.text
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "answer", "part"),
+    [
+        ("show", "", workspace(), "storage.volume_ready"),
+        ("explain", "/explain", explanation(), "torpor recover demo"),
+        ("history", "/operations", {"items": []}, "Nothing has been done"),
+        ("archives", "/archives", {"items": []}, "no archives"),
+    ],
+)
+def test_looking(torpor: Torpor, api: StandIn, command: str, path: str, answer: object, part: str) -> None:
+    api.answer(f"GET /workspaces/demo{path}", answer)
+    assert part in torpor(command, "demo").text
+    assert torpor(command, "demo", "--json").json == answer
+
+
+def test_templates(torpor: Torpor, api: StandIn) -> None:
+    items = [{"name": "command", "title": "Your own", "description": "Any program.", "takes_command": True}]
+    api.answer("GET /templates", {"items": items})
+    assert "-- CMD..." in torpor("templates").text
+    assert torpor("templates", "--json").json == {"items": items}
+
+
+def test_logs_are_passed_on_as_they_are(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /workspaces/demo/logs", Answer(200, b"one\n\xfftwo", "text/plain"))
+    assert torpor("logs", "demo", "--tail", "7").out == b"one\n\xfftwo"
+    assert api.asked[0].target == "/workspaces/demo/logs?tail=7"
+    assert torpor("logs", "demo", "--json").json == {"items": ["one", "\ufffdtwo"]}
+
+
+def test_open_prints_the_address_and_opens_it(
+    torpor: Torpor, api: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    api.answer("GET /workspaces/demo", workspace())
+    assert torpor("open", "demo", "--print").text == "http://demo.localhost:8080/\n"
+    assert not opened.exists()
+    assert torpor("open", "demo").text == "http://demo.localhost:8080/\n"
+    assert opened.read_text() == "http://demo.localhost:8080/\n"
+
+
+def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: StandIn) -> None:
+    api.refuse("GET /workspaces/..%2Fme%3Fx", 404, "not_found", "there is no workspace '../me?x'")
+    assert torpor("show", "../me?x").code == 1
+    assert api.asked[0].target == "/workspaces/..%2Fme%3Fx"
+    assert torpor("show", "").code == 2
+    assert torpor("show", "..").code == 2
+    assert len(api.asked) == 1
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: StandIn) -> None:
+    problem = api.refuse("GET /workspaces/demo", 404, "not_found", "there is no workspace 'demo'")
+    ended = torpor("show", "demo")
+    assert (ended.code, ended.text) == (1, "")
+    assert ended.said == "torpor: there is no workspace 'demo' (`torpor list` shows what there is)\n"
+    with_json = torpor("show", "demo", "--json")
+    assert (with_json.code, with_json.json) == (1, problem)
+    assert with_json.said == ended.said
+
+
+def test_a_lost_home_asks_which_way(torpor: Torpor, api: StandIn) -> None:
+    api.refuse("POST /workspaces/demo/recover", 409, "say_which_way", "the home is lost", archive_keys=["k1", "k2"])
+    ended = torpor("recover", "demo")
+    assert ended.code == 1
+    for way in ("--archive-key k1`", "--archive-key k2`", "`torpor recover demo --empty`"):
+        assert way in ended.said
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 422, 429, 500, 503])
+def test_every_refusal_ends_with_one(torpor: Torpor, api: StandIn, status: int) -> None:
+    api.refuse("GET /workspaces", status, "some_code", "no")
+    ended = torpor("list")
+    assert ended.code == 1
+    assert ended.said.startswith("torpor: no")
+    assert ended.said.count("\n") == 1
+
+
+@pytest.mark.parametrize("answer", [Answer(200, b"<html>", "text/html"), Answer(502, b"<html>", "text/html"), Answer(200, [])])
+def test_an_answer_that_is_none(torpor: Torpor, api: StandIn, answer: Answer) -> None:
+    api.answer("GET /workspaces/demo", answer)
+    ended = torpor("show", "demo", "--json")
+    assert ended.code == 1
+    assert "is " + api.url + " really a Torpor" in ended.said
+    assert ended.json["code"] == "not_torpor"
+
+
+# ── which Torpor ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_credentials_it_says_where_it_looked(torpor: Torpor, data: Path) -> None:
+    (data / "credentials.json").unlink()
+    ended = torpor("list", "--json")
+    assert ended.code == 6
+    advice = "start it with `torpor up`, or set TORPOR_DATA, or TORPOR_URL and TORPOR_TOKEN"
+    assert ended.said == f"torpor: torpor is not set up in {data} ({advice})\n"
+    assert ended.json["code"] == "not_set_up"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"url": "http://localhost"}'])
+def test_broken_credentials(torpor: Torpor, data: Path, content: str) -> None:
+    (data / "credentials.json").write_text(content)
+    ended = torpor("list")
+    assert ended.code == 6
+    assert "credentials.json does not hold" in ended.said
+
+
+def test_the_environment_counts_more(torpor: Torpor, api: StandIn, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.answer("GET /workspaces", {"items": [], "next_cursor": None})
+    (data / "credentials.json").unlink()
+    monkeypatch.setenv("TORPOR_URL", api.url + "/")
+    monkeypatch.setenv("TORPOR_TOKEN", "another")
+    assert torpor("list").code == 0
+    assert api.asked[0].token == "another"
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "http://x:port"])
+def test_an_address_that_is_none(torpor: Torpor, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_URL", url)
+    assert torpor("list").code == 2
+
+
+def test_unreachable(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_URL", "http://127.0.0.1:1")
+    ended = torpor("list", "--json")
+    assert ended.code == 6
+    assert ended.said == "torpor: nothing answers at http://127.0.0.1:1 (is it running? start it with `torpor up`)\n"
+    assert ended.json["code"] == "unreachable"
+
+
+@pytest.mark.parametrize("command", ["list", "show demo", "up", "down", "doctor", "migrate", "templates"])
+def test_a_broken_torpor_toml_is_refused_everywhere(torpor: Torpor, tmp_path: Path, command: str) -> None:
+    (tmp_path / "torpor.toml").write_text("port = 'many'\nreconciler_parallel = 0\n")
+    ended = torpor(*command.split())
+    assert ended.code == 2
+    assert "port in " in ended.said
+    assert "'many' is not allowed" in ended.said
+    assert "reconciler_parallel" in ended.said
+    assert ended.said.count("\n") == 1
+
+
+# ── usage ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "argv", [["nosuch"], ["show"], ["list", "--nosuch"], ["exec", "demo"], ["logs", "demo", "--tail", "0"]]
+)
+def test_wrong_usage_is_one_line_too(torpor: Torpor, argv: list[str]) -> None:
+    ended = torpor(*argv)
+    assert ended.code == 2
+    assert ended.said.startswith("torpor: ")
+    assert ended.said.count("\n") == 1
+
+
+def test_no_words_are_a_question(torpor: Torpor) -> None:
+    ended = torpor()
+    assert ended.code == 0
+    assert "undelete" in ended.text
+
+
+def test_migrate_needs_a_database(torpor: Torpor) -> None:
+    ended = torpor("migrate", "--json")
+    assert ended.code == 2
+    assert "TORPOR_DATABASE_URL" in ended.said
+    assert ended.json["code"] == "bad_setting"
+
+
+def test_up_in_json_needs_detach(torpor: Torpor) -> None:
+    assert torpor("up", "--json").code == 2
+
+
+def test_down_without_up(torpor: Torpor, data: Path) -> None:
+    (data / "torpor.pid").write_text("1\n")
+    ended = torpor("down")
+    assert ended.code == 1
+    assert "is not up in" in ended.said
+
+
+def test_which_json_is_meant() -> None:
+    assert wants_json(["list", "--json"])
+    assert not wants_json(["exec", "demo", "--", "x", "--json"])
+    assert not wants_json(["list"])
+
+
+def test_nothing_is_told_as_a_traceback(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /workspaces/demo", {"created_at": AT})
+    ended = torpor("show", "demo")
+    assert ended.code == 1
+    assert ended.said.startswith("torpor: something unexpected happened: KeyError")
+    assert ended.said.count("\n") == 1

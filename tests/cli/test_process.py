@@ -1,0 +1,244 @@
+"""Does the command behave as a process: streams, exit codes, waiting, and how fast it starts?"""
+
+import base64
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import torpor_process
+from tests.cli.records import error, explanation, workspace
+from tests.cli.stand_in import StandIn
+
+LOOK = f"GET /workspaces/{workspace()['id']}"
+
+pytestmark = pytest.mark.usefixtures("data")
+
+# What a client command must not wait for.
+HEAVY = {"fastapi", "asyncpg", "obstore", "uvicorn", "structlog", "torpor.assemble"}
+
+
+def going_up(api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
+    api.answer(
+        LOOK,
+        workspace(phase="ARCHIVED", operation="RESTORING", progress=40),
+        workspace(phase="STANDBY", operation="STARTING"),
+        workspace(phase="STANDBY", operation="STARTING"),
+        workspace(),
+    )
+
+
+def test_waiting_until_it_runs(api: StandIn) -> None:
+    going_up(api)
+    ended = torpor_process("start", "demo", "--wait")
+    assert ended.code == 0
+    assert ended.text == "demo is RUNNING at http://demo.localhost:8080/\n"
+    assert ended.said.splitlines() == [
+        "demo: ARCHIVED",
+        "demo: ARCHIVED, RESTORING 40 %",
+        "demo: STANDBY, STARTING",
+        "demo: RUNNING",
+    ]
+
+
+def test_waiting_at_a_terminal_draws_a_bar(api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
+    api.answer(LOOK, *[workspace(phase="ARCHIVED", operation="RESTORING", progress=40)] * 3, workspace())
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torpor", "start", "demo", "--wait", "--json"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", "LANG": "C.UTF-8"},
+    )
+    os.close(theirs)
+    drawn = b""
+    while select.select([ours], [], [], 30)[0]:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        drawn += chunk
+    os.close(ours)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert b'"phase": "RUNNING"' in out
+    assert "RESTORING 40 %" in drawn.decode()
+    assert "━" in drawn.decode()
+
+
+def test_waiting_that_ends_in_error(api: StandIn) -> None:
+    failed = workspace(phase="ERROR", error=error())
+    api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
+    api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"), failed)
+    api.answer(f"{LOOK}/explain", explanation())
+    ended = torpor_process("create", "demo", "--wait", "--json")
+    assert ended.code == 3
+    assert ended.json["code"] == "ended_in_error"
+    assert ended.json["workspace"] == failed
+    assert ended.json["ways_out"] == explanation()["ways_out"]
+    assert ended.said.splitlines()[-3:] == [
+        "torpor: demo ended in ERROR (STARTING): RetryExceeded: STARTING failed 4 times, the last time: exit code 7"
+        " (`torpor explain demo` says more, and these are the ways out:)",
+        "  torpor recover demo  try again",
+        "  torpor delete demo  give it up",
+    ]
+
+
+def test_waiting_that_somebody_overtakes(api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(LOOK, workspace(phase="STANDBY", desired_state="ARCHIVED", wish_version=4))
+    ended = torpor_process("start", "demo", "--wait")
+    assert ended.code == 4
+    assert "somebody wished ARCHIVED for demo while RUNNING was waited for" in ended.said
+
+
+def test_waiting_that_takes_too_long(api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"))
+    ended = torpor_process("start", "demo", "--wait", "--timeout", "0.3")
+    assert ended.code == 5
+    assert "demo was not RUNNING after 0.3 s; it is STANDBY, STARTING (the wish stands" in ended.said
+
+
+def test_waiting_until_it_is_gone(api: StandIn) -> None:
+    api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED", wish_version=4), status=202)
+    api.refuse(LOOK, 404, "not_found", "gone")
+    ended = torpor_process("delete", "demo", "--purge", "--wait")
+    assert (ended.code, ended.text) == (0, "demo is DELETED\n")
+
+
+@pytest.mark.parametrize("stdin", [b"in\xff\x00\n", None])
+def test_exec_passes_bytes_and_the_exit_code(api: StandIn, stdin: bytes | None) -> None:
+    result = {"exit_code": 42, "stdout": _base64(b"out\xff\x00\r\n"), "stderr": _base64(b"err\xfe")}
+    api.answer("POST /workspaces/demo/exec", result)
+    ended = torpor_process("exec", "demo", "--", "cat", "-n", "--wait", stdin=stdin)
+    assert (ended.code, ended.out, ended.err) == (42, b"out\xff\x00\r\n", b"err\xfe")
+    assert api.asked[0].body == {"command": ["cat", "-n", "--wait"], "stdin": _base64(stdin or b"")}
+
+
+def test_exec_where_nothing_runs(api: StandIn) -> None:
+    api.refuse("POST /workspaces/demo/exec", 409, "not_running", "demo is not running")
+    ended = torpor_process("exec", "demo", "--", "true")
+    assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` wakes it)\n")
+
+
+def test_whoever_reads_may_stop_reading(api: StandIn) -> None:
+    api.answer("GET /workspaces", {"items": [workspace(name=f"w{number}") for number in range(500)], "next_cursor": None})
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "torpor", "list", "--json"], stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert done.stderr == b""
+
+
+def test_client_commands_import_nothing_heavy(api: StandIn) -> None:
+    api.answer("GET /workspaces", {"items": [workspace()], "next_cursor": None})
+    seen = "import sys; from torpor.cli.main import run; run(['list']); print(*{name for name in sys.modules}, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, timeout=60, check=True)
+    assert "demo" in done.stdout
+    assert not HEAVY & set(done.stderr.split())
+
+
+def test_help_imports_neither_settings_nor_rich() -> None:
+    seen = "import sys; from torpor.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, timeout=60, check=True)
+    assert not (HEAVY | {"rich", "pydantic", "http.client", "asyncio"}) & set(done.stderr.split())
+
+
+def test_version() -> None:
+    ended = torpor_process("--version")
+    assert ended.code == 0
+    assert ended.text.startswith("torpor 0.")
+
+
+def test_down_leaves_others_alone(data: Path) -> None:
+    """A stranger holds the lock: whoever it is, it is not stopped."""
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, os, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
+            "f.write(str(os.getpid())); f.flush(); print('held', flush=True); time.sleep(60)",
+            str(data / "torpor.pid"),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        ended = torpor_process("down")
+        assert ended.code == 1
+        assert "was left alone" in ended.said
+        assert holder.poll() is None
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+# ── up in the background, and down ────────────────────────────────────────────────────────────────────────────────────
+
+# In place of the product (the end-to-end tests start the real one): the same lock, the same line, the same end.
+PRODUCT = """
+import fcntl, os, signal, sys, types
+
+def run_up(settings):
+    if settings.port == 9:
+        print("torpor: port 9 is in use", file=sys.stderr)
+        return 1
+    with (settings.data / "torpor.pid").open("a+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.truncate(0)
+        held.write(f"{os.getpid()}\\n")
+        held.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        print(f"torpor is ready at http://localhost:{settings.port} (sign in as admin)")
+        signal.sigwait({signal.SIGTERM})
+        held.truncate(0)
+    return 0
+
+sys.modules["torpor.assemble"] = module = types.ModuleType("torpor.assemble")
+module.run_up = run_up
+"""
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> str:
+    folder = tmp_path / "product"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(PRODUCT)
+    return str(folder)
+
+
+def test_up_in_the_background_and_down(product: str, data: Path) -> None:
+    up = torpor_process("up", "--detach", "--port", "8123", PYTHONPATH=product)
+    assert (up.code, up.text, up.said) == (0, "torpor is ready at http://localhost:8123 (sign in as admin)\n", "")
+    assert (data / "torpor.log").stat().st_mode & 0o777 == 0o600
+    pid = int((data / "torpor.pid").read_text())
+    again = torpor_process("up", "--detach", PYTHONPATH=product)
+    assert again.code == 1
+    assert f"is already up in {data} (process {pid})" in again.said
+    down = torpor_process("down")
+    assert (down.code, down.text) == (0, f"torpor has stopped (process {pid})\n")
+    assert torpor_process("down").code == 1
+
+
+def test_up_in_the_background_that_fails(product: str) -> None:
+    ended = torpor_process("up", "--detach", "--port", "9", PYTHONPATH=product)
+    assert (ended.code, ended.text) == (1, "")
+    assert ended.said.splitlines() == [
+        "torpor: torpor ended before it was ready (exit code 1); the last it said was:",
+        "torpor: port 9 is in use",
+    ]

@@ -1,0 +1,182 @@
+"""Do records read well as text?"""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+from rich.spinner import Spinner
+
+from tests.cli.records import AT, error, explanation, workspace
+from torpor.cli import render
+from torpor.cli.render import to_text
+from torpor.cli.wording import ago, change_line, clean, duration, reached_line, size, wish_line
+
+NOW = datetime.fromisoformat(AT) + timedelta(minutes=3, seconds=20)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.4, "just now"),
+        (-0.4, "just now"),
+        (1, "1 s ago"),
+        (59.9, "59 s ago"),
+        (60, "1 min ago"),
+        (200, "3 min ago"),
+        (3600, "1 h ago"),
+        (86_400, "1 day ago"),
+        (9 * 86_400, "9 days ago"),
+        (-90, "in 1 min"),
+    ],
+)
+def test_a_time_is_told_from_now(seconds: float, told: str) -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert ago((now - timedelta(seconds=seconds)).isoformat(), now) == told
+
+
+def test_never_is_a_dash() -> None:
+    assert ago(None, NOW) == "-"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (None, "-"),
+        (0.04, "0.0 s"),
+        (0.42, "0.4 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (86_400, "1 d"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_a_duration_has_two_steps_at_most(seconds: float | None, told: str) -> None:
+    assert duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1048575, "1.0 MiB"),
+        (5 << 40, "5.0 TiB"),
+    ],
+)
+def test_a_size_is_told_in_its_unit(count: int | None, told: str) -> None:
+    assert size(count) == told
+
+
+def test_what_a_program_wrote_does_not_steer_the_terminal() -> None:
+    assert clean("a\x1b[2Jb\x07\tc\nd") == "a\ufffd[2Jb\ufffd\tc\nd"
+    shown = to_text(render.workspace(workspace(error=error(message="\x1b]0;owned\x07")), NOW))
+    assert "\x1b" not in shown
+    assert "owned" in shown
+
+
+def test_the_list_has_a_line_for_each() -> None:
+    asleep = workspace(name="night", phase="STANDBY", desired_state="RUNNING", operation="STARTING", progress=40)
+    lines = to_text(render.workspaces([workspace(), asleep], NOW)).splitlines()
+    assert lines[0].split() == ["NAME", "PHASE", "UNDER", "WAY", "WISH", "TEMPLATE", "OWNER", "LAST", "USED", "URL"]
+    assert lines[1].split()[:3] == ["demo", "RUNNING", "-"]
+    assert "STARTING 40 %" in lines[2]
+    assert "3 min ago" in lines[2]
+    assert len(lines) == 3
+
+
+def test_an_empty_list_says_what_to_do() -> None:
+    assert "torpor create NAME" in to_text(render.workspaces([], NOW))
+
+
+def test_a_workspace_is_an_aligned_list_with_its_conditions() -> None:
+    shown = to_text(render.workspace(workspace(command=["python", "-m", "http.server", "a b"]), NOW))
+    lines = shown.splitlines()
+    values = {line[:16].strip(): line[16:].strip() for line in lines if line[:16].strip()}
+    assert values["name"] == "demo"
+    assert values["command"] == "python -m http.server 'a b'"
+    assert values["phase"] == "RUNNING, since 3 min ago"
+    assert values["sleeps after"] == "5 min without use"
+    assert values["archived after"] == "1 d asleep"
+    assert any(line.split()[:3] == ["storage.volume_ready", "True", "Ready"] for line in lines)
+    assert "error" not in values
+
+
+def test_an_error_is_shown_with_its_context() -> None:
+    shown = to_text(render.workspace(workspace(phase="ERROR", error=error()), NOW))
+    for part in ("RetryExceeded", "exit code 7", "not by itself", "4 times, the last 3 min ago", "two"):
+        assert part in shown
+
+
+def test_brackets_are_text_and_not_markup() -> None:
+    assert "[bold]x[/bold] :smile:" in to_text(render.workspace(workspace(command=["[bold]x[/bold] :smile:"]), NOW))
+
+
+def test_the_history_tells_durations_and_outcomes() -> None:
+    attempt = {
+        "op_id": "o",
+        "kind": "STARTING",
+        "attempt": 1,
+        "generation": 1,
+        "started_at": AT,
+        "ended_at": None,
+        "outcome": None,
+        "reason": None,
+        "message": "",
+        "done_bytes": 0,
+        "seconds": None,
+    }
+    failed = {**attempt, "outcome": "FAILED", "seconds": 61.2, "reason": "ActionFailed", "message": "no", "done_bytes": 2048}
+    lines = to_text(render.history([attempt, failed], NOW)).splitlines()
+    assert " ".join(lines[1].split()) == "3 min ago STARTING 1 3 min 20 s so far under way - -"
+    assert " ".join(lines[2].split()) == "3 min ago STARTING 1 1 min 1 s FAILED 2.0 KiB ActionFailed: no"
+
+
+def test_archives_tell_size_and_proof() -> None:
+    archive = {"key": "w/1-2.tar.zst", "generation": 1, "revision": 2, "size_bytes": 2048, "home_bytes": 9, "proven_at": AT}
+    line = to_text(render.archives([archive], NOW)).splitlines()[1]
+    assert " ".join(line.split()) == "w/1-2.tar.zst 1 2 2.0 KiB 9 B 3 min ago"
+
+
+def test_an_explanation_ends_with_the_ways_out() -> None:
+    waiting = {"what": "its port to answer", "until": (NOW + timedelta(minutes=2)).isoformat()}
+    shown = to_text(render.explanation(explanation(waiting_for=waiting, next="it is tried again"), NOW))
+    assert shown.startswith("demo is in ERROR\nIts program could not be started.\n")
+    assert "its port to answer, until" in shown
+    assert "(in 2 min)" in shown
+    assert shown.endswith("  torpor recover demo  try again\n  torpor delete demo   give it up\n")
+
+
+def test_findings_tell_what_blocks() -> None:
+    items = [
+        {"what": "a", "ok": True, "detail": "fine", "advice": "", "blocks": False},
+        {"what": "b", "ok": False, "detail": "half", "advice": "do", "blocks": False},
+        {"what": "c", "ok": False, "detail": "none", "advice": "do", "blocks": True},
+    ]
+    assert [line.split()[0] for line in to_text(render.findings(items)).splitlines()[1:]] == ["ok", "partly", "BLOCKS"]
+
+
+def test_the_bar_is_there_only_while_progress_is_known() -> None:
+    def drawn(progress: int | None) -> str:
+        console = Console(width=100, force_terminal=True, color_system=None)
+        with console.capture() as captured:
+            console.print(render.progress_line(workspace(operation="RESTORING", progress=progress), Spinner("dots")))
+        return captured.get()
+
+    assert "━" in drawn(50)
+    assert "RESTORING 50 %" in drawn(50)
+    assert "━" not in drawn(None)
+
+
+def test_lines_about_a_wish() -> None:
+    assert wish_line(workspace()) == "demo is RUNNING at http://demo.localhost:8080/"
+    assert wish_line(workspace(phase="STANDBY")).startswith("demo is STANDBY; RUNNING is wished")
+    assert reached_line(workspace(phase="STANDBY")) == "demo is STANDBY"
+    retried = workspace(operation="STARTING", error=error(is_terminal=False, error_count=1))
+    assert "failed 1 times so far and is tried again" in change_line(retried)

@@ -1,0 +1,144 @@
+"""What holds for every implementation of `torpor.ports.Archives`, the fake included?
+
+A subclass says how to make one (`archives`), what stands for a home (`Homes`), and how a job is run there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from torpor.domain.errors import Code, Failed, Refused, Unavailable
+from torpor.domain.records import ArchiveKey
+from torpor.ports import Archives, Home, HomeJob
+
+HOME = Home("ws-1", 3)
+FIRST = ArchiveKey("ws-1", "op-1")
+SECOND = ArchiveKey("ws-1", "op-2")
+
+
+class Homes(Protocol):
+    """Directories, or what a fake has in their place."""
+
+    def fill(self, name: str, files: Mapping[str, bytes]) -> None:
+        """There is a home of this name with exactly these files."""
+        ...
+
+    def show(self, name: str) -> Mapping[str, bytes]: ...
+
+    async def run(self, name: str, job: HomeJob) -> Mapping[str, object]:
+        """As `Runtime.run_at_home` does: the result, or Failed."""
+        ...
+
+
+@pytest.mark.anyio
+class ArchivesContract:
+    @pytest.fixture
+    def archives(self) -> Archives:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def unreachable(self) -> Archives:
+        """The same kind, over a store that does not answer."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def homes(self) -> Homes:
+        raise NotImplementedError
+
+    async def test_a_home_sleeps_and_wakes(self, archives: Archives, homes: Homes) -> None:
+        files = {"a": b"content", "b": b""}
+        homes.fill("home", files)
+        packed = archives.proven(FIRST, await homes.run("home", archives.pack_job(FIRST, HOME, 1)))
+        assert packed.key == FIRST
+        assert packed.files == 2
+        assert packed.home_bytes == 7
+        assert packed.size_bytes > 0
+        assert await archives.manifest_root(FIRST) == packed.manifest_root
+        homes.fill("again", {})
+        restored = await homes.run("again", archives.unpack_job(FIRST))
+        assert restored["manifest_root"] == packed.manifest_root
+        assert homes.show("again") == files
+        assert homes.show("home") == files
+
+    async def test_any_number_of_sleeps_leave_the_root_unchanged(self, archives: Archives, homes: Homes) -> None:
+        homes.fill("home 0", {"a": b"content"})
+        roots = set()
+        for night in range(3):
+            key = ArchiveKey("ws-1", f"night-{night}")
+            home = Home("ws-1", night + 1)
+            roots.add(archives.proven(key, await homes.run(f"home {night}", archives.pack_job(key, home, night))).manifest_root)
+            homes.fill(f"home {night + 1}", {})
+            await homes.run(f"home {night + 1}", archives.unpack_job(key))
+        assert len(roots) == 1
+
+    async def test_packing_again_finds_the_same_archive(self, archives: Archives, homes: Homes) -> None:
+        homes.fill("home", {"a": b"content"})
+        first = await homes.run("home", archives.pack_job(FIRST, HOME, 1))
+        assert await homes.run("home", archives.pack_job(FIRST, HOME, 1)) == first
+
+    async def test_another_content_has_another_root(self, archives: Archives, homes: Homes) -> None:
+        homes.fill("home", {"a": b"content"})
+        homes.fill("other", {"a": b"CONTENT"})
+        first = archives.proven(FIRST, await homes.run("home", archives.pack_job(FIRST, HOME, 1)))
+        second = archives.proven(SECOND, await homes.run("other", archives.pack_job(SECOND, HOME, 2)))
+        assert first.manifest_root != second.manifest_root
+
+    async def test_a_restore_starts_from_clean(self, archives: Archives, homes: Homes) -> None:
+        homes.fill("home", {"a": b"content"})
+        await homes.run("home", archives.pack_job(FIRST, HOME, 1))
+        homes.fill("again", {"leftover": b"x", "a": b"half"})
+        for _ in range(2):
+            await homes.run("again", archives.unpack_job(FIRST))
+            assert homes.show("again") == {"a": b"content"}
+
+    async def test_an_empty_archive(self, archives: Archives, homes: Homes) -> None:
+        empty = await archives.create_empty(FIRST, HOME, 0)
+        assert (empty.key, empty.files, empty.home_bytes) == (FIRST, 0, 0)
+        assert await archives.create_empty(FIRST, HOME, 0) == empty
+        assert await archives.manifest_root(FIRST) == empty.manifest_root
+        homes.fill("home", {"leftover": b"x"})
+        await homes.run("home", archives.unpack_job(FIRST))
+        assert homes.show("home") == {}
+        asleep_again = archives.proven(SECOND, await homes.run("home", archives.pack_job(SECOND, HOME, 1)))
+        assert asleep_again.manifest_root == empty.manifest_root
+
+    async def test_what_was_never_archived(self, archives: Archives, homes: Homes) -> None:
+        with pytest.raises(Failed) as caught:
+            await archives.manifest_root(FIRST)
+        assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+        homes.fill("home", {})
+        with pytest.raises(Failed) as caught:
+            await homes.run("home", archives.unpack_job(FIRST))
+        assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+
+    async def test_one_key_holds_one_revision(self, archives: Archives, homes: Homes) -> None:
+        """The same op_id for something else is a mistake, and found."""
+        homes.fill("home", {"a": b"content"})
+        await homes.run("home", archives.pack_job(FIRST, HOME, 1))
+        for home, revision in ((HOME, 2), (replace(HOME, generation=4), 1)):
+            with pytest.raises(Failed) as caught:
+                await homes.run("home", archives.pack_job(FIRST, home, revision))
+            assert caught.value.code is Code.READBACK_MISMATCH
+
+    async def test_a_key_of_another_workspace_is_refused(self, archives: Archives) -> None:
+        stranger = Home("ws-2", 1)
+        with pytest.raises(Refused):
+            archives.pack_job(FIRST, stranger, 1)
+        with pytest.raises(Refused):
+            await archives.create_empty(FIRST, stranger, 1)
+
+    async def test_jobs_say_whether_they_write(self, archives: Archives) -> None:
+        assert not archives.pack_job(FIRST, HOME, 1).writes
+        assert archives.unpack_job(FIRST).writes
+
+    async def test_reachable(self, archives: Archives, unreachable: Archives) -> None:
+        assert await archives.reachable()
+        assert not await unreachable.reachable()
+
+    async def test_a_store_that_does_not_answer_says_nothing(self, unreachable: Archives) -> None:
+        with pytest.raises(Unavailable):
+            await unreachable.manifest_root(FIRST)
+        with pytest.raises(Unavailable):
+            await unreachable.create_empty(FIRST, HOME, 0)

@@ -1,0 +1,493 @@
+"""What does every runtime promise?
+
+`RuntimeContract` holds for every implementation and for the fake; `ProgramContract` for those that really run programs.
+A suite knows nothing of the implementation: its `World` builds what is needed and plays fate.
+"""
+
+import asyncio
+import time
+import uuid
+from abc import ABC, abstractmethod
+
+import pytest
+
+from torpor.domain.errors import Code, Failed, Refused, Unavailable
+from torpor.domain.records import NOTHING_SEEN, Marker, SeenContainer, SeenVolume
+from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program, Runtime
+
+FENCE = Fence("op-1", 1)
+LIMITS = Limits(memory_bytes=512 << 20, processes=128)
+
+
+class World(ABC):
+    """One implementation, empty, with the means to do to it what no verb does."""
+
+    runtime: Runtime
+
+    @abstractmethod
+    def serving(self, home: Home, revision: int = 1) -> Container:
+        """A container whose program answers on its port, and goes on."""
+
+    @abstractmethod
+    def silent(self, home: Home, revision: int = 1) -> Container:
+        """A container whose program runs, and never listens."""
+
+    @abstractmethod
+    def filling(self) -> HomeJob:
+        """A job that writes into the home and succeeds with a result."""
+
+    @abstractmethod
+    def reading(self) -> HomeJob:
+        """A job that reads the home and succeeds with a result."""
+
+    @abstractmethod
+    async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
+        """The program says something and ends by itself."""
+
+    @abstractmethod
+    async def destroy_volume(self, home: Home) -> None:
+        """Somebody removes the volume behind our back."""
+
+    @abstractmethod
+    async def lose_provider(self) -> None: ...
+
+    @abstractmethod
+    async def find_provider_again(self) -> None: ...
+
+
+# ── words that the tests are told in ──────────────────────────────────────────────────────────────────────────────────
+
+
+def a_home(generation: int = 1) -> Home:
+    return Home(str(uuid.uuid4()), generation)
+
+
+def marker_of(home: Home, manifest_root: str = "") -> Marker:
+    return Marker(home.workspace_id, home.generation, manifest_root)
+
+
+def unheard(_done: int, _total: int | None) -> None:
+    return None
+
+
+async def ready_volume(world: World, home: Home | None = None, fence: Fence = FENCE) -> Home:
+    home = home or a_home()
+    await world.runtime.ensure_volume(home, fence)
+    await world.runtime.mark_volume(home, marker_of(home), fence)
+    return home
+
+
+async def container_of(world: World, home: Home) -> SeenContainer | None:
+    return (await world.runtime.observe()).of(home.workspace_id).container
+
+
+async def until_ready(world: World, home: Home, within_s: float = 20.0) -> SeenContainer:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        seen = await container_of(world, home)
+        if seen is not None and (seen.ready or seen.ended):
+            assert seen.ended is None, seen.ended
+            return seen
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not ready within {within_s} s")
+
+
+async def until_ended(world: World, home: Home, within_s: float = 20.0) -> SeenContainer:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        seen = await container_of(world, home)
+        if seen is not None and seen.ended is not None:
+            return seen
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not ended within {within_s} s")
+
+
+async def running(world: World, home: Home | None = None) -> Home:
+    home = await ready_volume(world, home)
+    await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
+    await until_ready(world, home)
+    return home
+
+
+# ── what holds everywhere ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.anyio
+class RuntimeContract:
+    async def test_nothing_is_there_at_first(self, world: World) -> None:
+        assert (await world.runtime.observe()).seen == {}
+        assert (await world.runtime.observe()).of("nobody") == NOTHING_SEEN
+
+    # volumes
+
+    async def test_a_new_volume_is_present_but_not_ready(self, world: World) -> None:
+        home = a_home()
+        await world.runtime.ensure_volume(home, FENCE)
+        seen = (await world.runtime.observe()).of(home.workspace_id)
+        assert seen.volumes == {SeenVolume(1, None)}
+        assert seen.container is None
+
+    async def test_a_marked_volume_is_ready_and_ensuring_it_again_changes_nothing(self, world: World) -> None:
+        home = a_home()
+        for _ in range(2):
+            await world.runtime.ensure_volume(home, FENCE)
+            await world.runtime.mark_volume(home, marker_of(home, "root-1"), FENCE)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home, "root-1"))}
+
+    async def test_a_volume_that_is_not_there_cannot_be_marked(self, world: World) -> None:
+        home = a_home()
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.mark_volume(home, marker_of(home), FENCE)
+        assert refusal.value.code is Code.VOLUME_NOT_READY
+
+    async def test_generations_live_beside_each_other(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_volume(Home(home.workspace_id, 2), FENCE)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {
+            SeenVolume(1, marker_of(home)),
+            SeenVolume(2, None),
+        }
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(2, None)}
+
+    async def test_a_deleted_volume_is_gone_and_deleting_it_again_is_harmless(self, world: World) -> None:
+        home = await ready_volume(world)
+        for _ in range(2):
+            await world.runtime.ensure_no_volume(home, FENCE, archived_revision=0)
+            assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+
+    async def test_a_volume_destroyed_from_outside_is_absent(self, world: World) -> None:
+        home, other = await ready_volume(world), await ready_volume(world)
+        await world.destroy_volume(home)
+        survey = await world.runtime.observe()
+        assert survey.of(home.workspace_id) == NOTHING_SEEN
+        assert survey.of(other.workspace_id).volumes == {SeenVolume(1, marker_of(other))}
+
+    async def test_observing_some_shows_only_those(self, world: World) -> None:
+        home, other = await ready_volume(world), await ready_volume(world)
+        survey = await world.runtime.observe(frozenset({home.workspace_id}))
+        assert set(survey.seen) == {home.workspace_id}
+        assert other.workspace_id not in survey.seen
+
+    async def test_a_provider_that_is_gone_says_nothing(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.lose_provider()
+        with pytest.raises(Unavailable):
+            await world.runtime.observe()
+        with pytest.raises(Unavailable):
+            await world.runtime.ensure_volume(a_home(), FENCE)
+        await world.find_provider_again()
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+
+    # refusals
+
+    async def test_a_volume_opened_since_its_archive_is_not_deleted(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.serving(home, revision=3), FENCE, unheard)
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.ensure_no_volume(home, FENCE, archived_revision=2)
+        assert refusal.value.code is Code.VOLUME_REOPENED
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=3)
+        assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+
+    async def test_a_volume_with_a_container_on_it_is_not_deleted(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.serving(home, revision=1), FENCE, unheard)
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.ensure_no_volume(home, FENCE, archived_revision=9)
+        assert refusal.value.code is Code.VOLUME_REOPENED
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+
+    async def test_its_owner_may_give_it_up(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.serving(home, revision=3), FENCE, unheard)
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+        assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+
+    @pytest.mark.parametrize("present", [True, False], ids=["half-made", "absent"])
+    async def test_nothing_starts_on_a_volume_without_its_marker(self, world: World, present: bool) -> None:
+        home = a_home()
+        if present:
+            await world.runtime.ensure_volume(home, FENCE)
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
+        assert refusal.value.code is Code.VOLUME_NOT_READY
+        assert await container_of(world, home) is None
+
+    async def test_whoever_is_older_is_refused_everywhere(self, world: World) -> None:
+        newer, older = Fence("op-2", 2), Fence("op-1", 1)
+        home = await ready_volume(world, fence=newer)
+        await world.runtime.ensure_running(world.serving(home), newer, unheard)
+        late = (
+            world.runtime.ensure_volume(home, older),
+            world.runtime.mark_volume(home, marker_of(home, "late"), older),
+            world.runtime.run_at_home(home, world.reading(), older, unheard),
+            world.runtime.ensure_running(world.serving(home, 9), older, unheard),
+            world.runtime.ensure_no_container(home.workspace_id, older),
+            world.runtime.ensure_no_volume(home, older, archived_revision=None),
+        )
+        for effect in late:
+            with pytest.raises(Failed) as refusal:
+                await effect
+            assert refusal.value.code is Code.STALE_EPOCH
+        seen = (await world.runtime.observe()).of(home.workspace_id)
+        assert seen.volumes == {SeenVolume(1, marker_of(home))}
+        assert seen.container is not None
+        assert seen.container.ended is None
+
+    # jobs
+
+    async def test_a_half_made_volume_is_filled_and_a_whole_one_is_read(self, world: World) -> None:
+        home = a_home()
+        await world.runtime.ensure_volume(home, FENCE)
+        heard: list[int] = []
+        assert await world.runtime.run_at_home(home, world.filling(), FENCE, lambda done, _total: heard.append(done))
+        assert heard
+        assert heard == sorted(heard)
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.run_at_home(home, world.reading(), FENCE, unheard)
+        assert refusal.value.code is Code.VOLUME_NOT_READY
+        await world.runtime.mark_volume(home, marker_of(home), FENCE)
+        assert await world.runtime.run_at_home(home, world.reading(), FENCE, unheard)
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.run_at_home(home, world.filling(), FENCE, unheard)
+        assert refusal.value.code is Code.VOLUME_NOT_READY
+
+    async def test_no_job_runs_where_there_is_no_volume(self, world: World) -> None:
+        for job in (world.filling(), world.reading()):
+            with pytest.raises(Failed) as refusal:
+                await world.runtime.run_at_home(a_home(), job, FENCE, unheard)
+            assert refusal.value.code is Code.VOLUME_NOT_READY
+
+    # containers
+
+    async def test_a_container_is_ready_when_its_port_answers(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.serving(home, revision=5), FENCE, unheard)
+        assert await until_ready(world, home) == SeenContainer(1, 5, ready=True)
+
+    async def test_a_container_that_does_not_listen_is_present_and_never_ready(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.silent(home), FENCE, unheard)
+        for _ in range(5):
+            assert await container_of(world, home) == SeenContainer(1, 1, ready=False)
+            await asyncio.sleep(0.05)
+
+    async def test_a_stopped_container_is_gone_and_stopping_it_again_is_harmless(self, world: World) -> None:
+        home = await running(world)
+        for _ in range(2):
+            await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+            seen = (await world.runtime.observe()).of(home.workspace_id)
+            assert seen.container is None
+            assert seen.volumes == {SeenVolume(1, marker_of(home))}
+
+    async def test_a_program_that_ends_by_itself_leaves_its_last_words(self, world: World) -> None:
+        home = await running(world)
+        await world.end_program(home.workspace_id, 3, "goodbye")
+        seen = await until_ended(world, home)
+        assert seen.ended is not None
+        assert not seen.ready
+        assert seen.ended.exit_code == 3
+        assert "goodbye" in seen.ended.last_lines
+
+    async def test_what_has_ended_is_started_anew_or_removed(self, world: World) -> None:
+        home = await running(world)
+        await world.end_program(home.workspace_id, 3, "goodbye")
+        await until_ended(world, home)
+        await world.runtime.ensure_running(world.serving(home, revision=2), FENCE, unheard)
+        assert await until_ready(world, home) == SeenContainer(1, 2, ready=True)
+        await world.end_program(home.workspace_id, 4, "again")
+        await until_ended(world, home)
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert await container_of(world, home) is None
+
+    async def test_an_ended_container_does_not_hold_its_volume(self, world: World) -> None:
+        home = await running(world)
+        await world.end_program(home.workspace_id, 3, "goodbye")
+        await until_ended(world, home)
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=1)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == frozenset()
+
+    async def test_workspaces_do_not_touch_each_other(self, world: World) -> None:
+        one, two = await asyncio.gather(running(world), running(world))
+        await world.runtime.ensure_no_container(one.workspace_id, FENCE)
+        await world.runtime.ensure_no_volume(one, FENCE, archived_revision=1)
+        survey = await world.runtime.observe()
+        assert survey.of(one.workspace_id) == NOTHING_SEEN
+        assert survey.of(two.workspace_id).container == SeenContainer(1, 1, ready=True)
+
+    async def test_nothing_is_executed_where_nothing_runs(self, world: World) -> None:
+        home = await ready_volume(world)
+        with pytest.raises(Refused) as refusal:
+            await world.runtime.execute(home.workspace_id, ["true"], b"")
+        assert refusal.value.code == "not_running"
+        assert world.runtime.address(home.workspace_id) is None
+
+    async def test_stopping_all_leaves_the_homes(self, world: World) -> None:
+        home = await running(world)
+        await world.runtime.stop_all()
+        seen = (await world.runtime.observe()).of(home.workspace_id)
+        assert seen.volumes == {SeenVolume(1, marker_of(home))}
+
+
+# ── what holds where programs really run ──────────────────────────────────────────────────────────────────────────────
+
+
+class ProgramWorld(World):
+    @abstractmethod
+    def running(self, home: Home, command: tuple[str, ...], revision: int = 1, **environment: str) -> Container:
+        """A container that runs this."""
+
+    @abstractmethod
+    def python_job(self, code: str, *, writes: bool) -> HomeJob:
+        """A job that is this Python code; `home` names the directory and `say` writes a line of JSON."""
+
+    @abstractmethod
+    async def ask(self, workspace_id: str, sent: bytes) -> bytes:
+        """What the program answers at its address, until it hangs up."""
+
+
+def program(*command: str, **environment: str) -> Program:
+    return Program("contract", command, environment)
+
+
+@pytest.mark.anyio
+class ProgramContract:
+    async def test_the_program_is_reached_at_its_address(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        assert await world.ask(home.workspace_id, b"ping") == b"you said ping"
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert world.runtime.address(home.workspace_id) is None
+
+    async def test_a_repeated_start_does_not_start_a_second_one(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        first = await world.runtime.execute(home.workspace_id, ["sh", "-c", "echo one >> starts; echo $PPID"], b"")
+        await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
+        second = await world.runtime.execute(home.workspace_id, ["sh", "-c", "echo $PPID"], b"")
+        assert first.stdout == second.stdout
+
+    async def test_commands_run_in_the_home_with_the_containers_environment(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.running(home, ("sleep", "60"), GREETING="hello"), FENCE, unheard)
+        command = 'test "$PWD" = "$HOME" && test -n "$PORT" && printf "%s " "$GREETING" && cat && echo oops >&2 && exit 7'
+        done = await world.runtime.execute(home.workspace_id, ["sh", "-c", command], b"world")
+        assert (done.exit_code, done.stdout, done.stderr) == (7, b"hello world", b"oops\n")
+
+    async def test_a_command_that_does_not_exist_says_so(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        done = await world.runtime.execute(home.workspace_id, ["no-such-program"], b"")
+        assert done.exit_code == 127
+        assert b"no-such-program" in done.stderr
+
+    async def test_much_input_comes_back_as_much_output(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        much = bytes(range(256)) * 16384
+        done = await world.runtime.execute(home.workspace_id, ["cat"], much)
+        assert done.stdout == much
+
+    async def test_commands_run_beside_each_other(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        execute = world.runtime.execute
+        waiting = asyncio.ensure_future(
+            execute(home.workspace_id, ["sh", "-c", "until test -e flag; do sleep 0.01; done; echo seen"], b"")
+        )
+        await execute(home.workspace_id, ["touch", "flag"], b"")
+        assert (await asyncio.wait_for(waiting, 10)).stdout == b"seen\n"
+
+    async def test_a_cancelled_command_ends(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        execute = world.runtime.execute
+        command = ["sh", "-c", "while :; do date +%s%N > beat; sleep 0.02; done"]
+        endless = asyncio.ensure_future(execute(home.workspace_id, command, b""))
+        await asyncio.sleep(0.3)
+        endless.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await endless
+        await asyncio.sleep(0.2)
+        one = await execute(home.workspace_id, ["cat", "beat"], b"")
+        await asyncio.sleep(0.2)
+        assert (await execute(home.workspace_id, ["cat", "beat"], b"")).stdout == one.stdout
+
+    async def test_the_log_has_the_programs_last_lines(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        say = "for n in 1 2 3 4 5; do echo line $n; done; echo trouble >&2; exit 0"
+        await world.runtime.ensure_running(world.running(home, ("sh", "-c", say)), FENCE, unheard)
+        assert (await until_ended(world, home)).ended is not None
+        assert [line async for line in world.runtime.logs(home.workspace_id, tail=2)] == [b"line 5\n", b"trouble\n"]
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert [line async for line in world.runtime.logs(home.workspace_id, tail=1)] == [b"trouble\n"]
+
+    async def test_there_is_no_log_of_what_never_ran(self, world: ProgramWorld) -> None:
+        assert [line async for line in world.runtime.logs(str(uuid.uuid4()), tail=10)] == []
+
+    async def test_a_program_that_cannot_be_started_has_ended(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.running(home, ("/no/such/program",)), FENCE, unheard)
+        seen = await until_ended(world, home)
+        assert seen.ended is not None
+        assert seen.ended.exit_code == 127
+        assert "/no/such/program" in seen.ended.last_lines
+
+    async def test_a_program_may_save_before_it_ends(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        script = "trap 'sleep 0.2; echo saved > file; exit 0' TERM; touch up; while :; do sleep 0.01; done"
+        await world.runtime.ensure_running(world.running(home, ("sh", "-c", script)), FENCE, unheard)
+        await world.runtime.execute(home.workspace_id, ["sh", "-c", "until test -e up; do sleep 0.01; done"], b"")
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        await world.runtime.ensure_running(world.serving(home, 2), FENCE, unheard)
+        await until_ready(world, home)
+        assert (await world.runtime.execute(home.workspace_id, ["cat", "file"], b"")).stdout == b"saved\n"
+
+    async def test_what_a_job_says_comes_back(self, world: ProgramWorld) -> None:
+        home = a_home()
+        await world.runtime.ensure_volume(home, FENCE)
+        heard: list[tuple[int, int | None]] = []
+        code = "say(progress=[1, None]); say(progress=[2, 4]); print('noise'); say(result={'size': len(sys.stdin.read())})"
+        job = world.python_job(code, writes=True)
+        result = await world.runtime.run_at_home(home, job, FENCE, lambda *done: heard.append(done))
+        assert result == {"size": len(job.stdin)}
+        assert heard == [(1, None), (2, 4)]
+
+    async def test_a_job_that_fails_says_with_which_code(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        job = world.python_job(
+            "say(error={'code': 'CHECKSUM_MISMATCH', 'message': 'bad', 'context': {'path': 'a', 'code': 1}})", writes=False
+        )
+        with pytest.raises(Failed) as failure:
+            await world.runtime.run_at_home(home, job, FENCE, unheard)
+        assert failure.value.code is Code.CHECKSUM_MISMATCH
+        assert failure.value.context["path"] == "a"
+
+    async def test_a_job_that_dies_tells_how(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        job = world.python_job("print('the disk is on fire', file=sys.stderr, flush=True); os._exit(9)", writes=False)
+        with pytest.raises(Failed) as failure:
+            await world.runtime.run_at_home(home, job, FENCE, unheard)
+        assert failure.value.code is Code.INTERNAL
+        assert failure.value.context["exit_code"] == 9
+        assert "the disk is on fire" in failure.value.message
+
+    async def test_a_cancelled_job_has_ended_with_its_whole_tree(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        beat = "while :; do date +%s%N > '{home}/beat'; sleep 0.01; done"
+        code = (
+            "import subprocess, time\n"
+            f"subprocess.Popen(['sh', '-c', {beat!r}.replace('{{home}}', home)], start_new_session=True)\n"
+            "while not os.path.exists(home + '/beat'): time.sleep(0.01)\n"
+            "say(progress=[1, 1])\n"
+            "time.sleep(60)"
+        )
+        begun = asyncio.Event()
+        job = world.python_job(code, writes=False)
+        task = asyncio.ensure_future(world.runtime.run_at_home(home, job, FENCE, lambda *_: begun.set()))
+        await asyncio.wait_for(begun.wait(), 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        look = world.python_job("say(result={'beat': open(home + '/beat').read()})", writes=False)
+        one = await world.runtime.run_at_home(home, look, FENCE, unheard)
+        await asyncio.sleep(0.1)
+        assert await world.runtime.run_at_home(home, look, FENCE, unheard) == one

@@ -1,0 +1,167 @@
+"""Does every runtime keep the contract?"""
+
+# ruff: noqa: ASYNC240 - a test has nobody else to wait for
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import LIMITS, ProgramContract, ProgramWorld, RuntimeContract, World, program
+from torpor.domain.errors import Refused
+from torpor.domain.records import ArchiveKey, Ended
+from torpor.ports import Container, Home, HomeJob, Runtime
+from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
+from torpor.runtimes.process import Options, ProcessRuntime
+
+# ── the fake ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class InMemory(World):
+    def __init__(self) -> None:
+        self.fake = FakeWorld()
+        self.fake.archives["somebody/op"] = ({"file": b"content"}, "root")
+        self.runtime: Runtime = FakeRuntime(self.fake)
+        self._archives = FakeArchives(self.fake)
+
+    def serving(self, home: Home, revision: int = 1) -> Container:
+        self.fake.starts_ready = True
+        return Container(home, revision, program("serve"), LIMITS)
+
+    def silent(self, home: Home, revision: int = 1) -> Container:
+        self.fake.starts_ready = False
+        return Container(home, revision, program("sleep"), LIMITS)
+
+    def filling(self) -> HomeJob:
+        return self._archives.unpack_job(ArchiveKey("somebody", "op"))
+
+    def reading(self) -> HomeJob:
+        return self._archives.pack_job(ArchiveKey("somebody", "other"), Home("somebody", 1), 1)
+
+    async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
+        self.fake.containers[workspace_id].ended = Ended(exit_code, said)
+
+    async def destroy_volume(self, home: Home) -> None:
+        del self.fake.volumes[home]
+
+    async def lose_provider(self) -> None:
+        self.fake.runtime_out = True
+
+    async def find_provider_again(self) -> None:
+        self.fake.runtime_out = False
+
+
+class TestFake(RuntimeContract):
+    @pytest.fixture
+    async def world(self) -> World:
+        return InMemory()
+
+
+# ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# The system's own where there is one: every workspace's user may run it, confined or not.
+PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else "{python}"
+
+SERVE = """
+import os, socket, sys, threading
+def answer(connection):
+    with connection:
+        connection.sendall(b"you said " + connection.recv(100))
+def end():
+    while not os.path.exists("end"): import time; time.sleep(0.01)
+    code, said = open("end").read().split(" ", 1)
+    os.remove("end")
+    print(said, flush=True)
+    os._exit(int(code))
+threading.Thread(target=end, daemon=True).start()
+server = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
+while True:
+    threading.Thread(target=answer, args=[server.accept()[0]], daemon=True).start()
+"""
+
+
+class OnThisMachine(ProgramWorld):
+    def __init__(self, data: Path, options: Options) -> None:
+        self.data = data
+        self.process = ProcessRuntime(data, options=options)
+        self.runtime: Runtime = self.process
+
+    def running(self, home: Home, command: tuple[str, ...], revision: int = 1, **environment: str) -> Container:
+        return Container(home, revision, program(*command, **environment), LIMITS)
+
+    def serving(self, home: Home, revision: int = 1) -> Container:
+        return self.running(home, (PYTHON, "-S", "-c", SERVE), revision)
+
+    def silent(self, home: Home, revision: int = 1) -> Container:
+        return self.running(home, ("sleep", "60"), revision)
+
+    def python_job(self, code: str, *, writes: bool) -> HomeJob:
+        words = "import json, os, sys\nhome = sys.argv[1]\ndef say(**what): print(json.dumps(what), flush=True)\n"
+        return HomeJob((sys.executable, "-S", "-c", words + code), b"secrets", writes=writes)
+
+    def filling(self) -> HomeJob:
+        return self.python_job("open(home + '/file', 'w').write('x'); say(progress=[1, 1]); say(result={'ok': 1})", writes=True)
+
+    def reading(self) -> HomeJob:
+        return self.python_job("say(result={'files': os.listdir(home)})", writes=False)
+
+    async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
+        ask = f"echo '{exit_code} {said}' > .end && mv .end end && sleep 10"
+        with contextlib.suppress(Refused):  # the container ends under the command, which may or may not be told
+            await self.runtime.execute(workspace_id, ["sh", "-c", ask], b"")
+
+    async def destroy_volume(self, home: Home) -> None:
+        shutil.rmtree(self.process.places.volume(home))
+
+    async def lose_provider(self) -> None:
+        self.process.places.volumes.rename(self.data / "elsewhere")
+        self.process.places.volumes.mkdir()
+
+    async def find_provider_again(self) -> None:
+        self.process.places.volumes.rmdir()
+        (self.data / "elsewhere").rename(self.process.places.volumes)
+
+    async def ask(self, workspace_id: str, sent: bytes) -> bytes:
+        address = self.runtime.address(workspace_id)
+        assert address is not None
+        reader, writer = await asyncio.open_unix_connection(address.unix_path)
+        writer.write(sent)
+        answer = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return answer
+
+
+async def on_this_machine(options: Options) -> AsyncIterator[OnThisMachine]:
+    # Not pytest's directory: it is closed to other users, and without bubblewrap a home must be reached by its path.
+    data = Path(tempfile.mkdtemp(prefix="torpor-test-"))
+    data.chmod(0o711)
+    world = OnThisMachine(data, options)
+    try:
+        await world.process.start()
+        yield world
+    finally:
+        await world.process.close()
+        await asyncio.to_thread(shutil.rmtree, data)
+
+
+class TestProcess(RuntimeContract, ProgramContract):
+    """As good as this machine can."""
+
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[ProgramWorld]:
+        async for world in on_this_machine(Options(grace_s=2.0)):
+            yield world
+
+
+class TestBareProcess(RuntimeContract, ProgramContract):
+    """Where the machine can confine nothing."""
+
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[ProgramWorld]:
+        async for world in on_this_machine(Options(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)):
+            yield world

@@ -1,0 +1,422 @@
+"""What happens when something goes wrong at the worst moment?
+
+A fake world and a real database: the world is changed from outside, effects are held, refused or repeated.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.control.plant import FAST, Plant, plant
+from torpor.control.controller import Deposed
+from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
+from torpor.domain.records import Ended
+from torpor.domain.states import Operation, Outcome, Phase, Stage, Wish
+from torpor.ports import Fence, Home
+from torpor.runtimes.fake import FakeRuntime
+
+pytestmark = pytest.mark.anyio
+
+
+async def running(here: Plant, name: str = "demo") -> str:
+    created = await here.wishes.create(here.user, name=name)
+    await here.until_phase(name, Phase.RUNNING)
+    return created.id
+
+
+async def asleep(here: Plant, name: str = "demo") -> str:
+    """A STANDBY workspace with a note in its home."""
+    workspace_id = await running(here, name)
+    here.world.volumes[Home(workspace_id, 1)].files["note"] = b"hello"
+    await here.wishes.wish(here.user, name, Wish.STANDBY)
+    await here.until_phase(name, Phase.STANDBY)
+    return workspace_id
+
+
+class Gate:
+    """Holds one verb until it is opened, as a slow provider or a paused process does."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def __call__(self, verb: str, _workspace_id: str) -> None:
+        if verb == self.verb:
+            self.reached.set()
+            await self.opened.wait()
+
+
+async def test_a_program_that_ended_is_started_again(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await running(here)
+        here.world.containers[workspace_id].ended = Ended(137, "killed")
+        again = await here.until("demo", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
+        assert again.quick_ends == 1
+        assert here.world.containers[workspace_id].ended is None
+
+
+async def test_three_quick_ends_are_an_error_that_says_why(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await running(here)
+        for revision in (2, 3):
+            here.world.containers[workspace_id].ended = Ended(1, "no such file")
+            await here.until("demo", lambda seen, at=revision: seen.revision == at and seen.phase is Phase.RUNNING)  # type: ignore[misc]
+        here.world.containers[workspace_id].ended = Ended(1, "no such file")
+        broken = await here.until_phase("demo", Phase.ERROR)
+        assert broken.error is not None
+        assert broken.error.reason is Reason.ACTION_FAILED
+        assert broken.error.context["exit_code"] == 1
+        assert broken.error.context["last_lines"] == "no such file"
+
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        assert (await here.until_phase("demo", Phase.RUNNING)).quick_ends == 0
+
+
+async def test_a_vanished_volume_is_lost_data_and_never_an_empty_home(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        kept = here.world.volumes.pop(Home(workspace_id, 1))
+        lost = await here.until_phase("demo", Phase.ERROR)
+        assert lost.error is not None
+        assert lost.error.reason is Reason.DATA_LOST
+
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        await asyncio.sleep(0.6)
+        assert (await here.show("demo")).phase is Phase.ERROR
+        assert not here.world.volumes
+
+        here.world.volumes[Home(workspace_id, 1)] = kept
+        await here.until_phase("demo", Phase.RUNNING)
+
+
+async def test_a_vanished_volume_is_not_rolled_back_to_an_older_archive(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        first = await here.until_phase("demo", Phase.ARCHIVED)
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        await here.until_phase("demo", Phase.RUNNING)
+        here.world.volumes[Home(workspace_id, 2)].files["note"] = b"newer"
+        await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+        await here.until_phase("demo", Phase.STANDBY)
+
+        del here.world.volumes[Home(workspace_id, 2)]
+        await here.until_phase("demo", Phase.ERROR)
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        await asyncio.sleep(0.6)
+        assert (await here.show("demo")).phase is Phase.ERROR
+
+        with pytest.raises(Refused) as refused:
+            await here.wishes.recover(here.user, "demo")
+        assert refused.value.code == "say_which_way"
+        assert first.archive is not None
+        assert refused.value.context["archive_keys"] == [str(first.archive.key)]
+
+        await here.wishes.recover(here.user, "demo", archive_key=str(first.archive.key))
+        await here.until_phase("demo", Phase.RUNNING)
+        assert [volume.files for volume in here.world.volumes.values()] == [{"note": b"hello"}]
+
+
+async def test_recover_with_an_empty_home(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        del here.world.volumes[Home(workspace_id, 1)]
+        await here.until_phase("demo", Phase.ERROR)
+        await here.wishes.recover(here.user, "demo", empty=True)
+        recovered = await here.until_phase("demo", Phase.STANDBY)
+        assert recovered.generation > 1
+        assert [volume.files for volume in here.world.volumes.values()] == [{}]
+
+
+async def test_archiving_turns_round_at_once_when_somebody_comes_back(database_url: str) -> None:
+    async with plant(database_url) as here:
+        await asleep(here)
+        gate = Gate("run_at_home")
+        here.world.interfere = gate
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        await gate.reached.wait()
+
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        back = await here.until_phase("demo", Phase.RUNNING)
+        assert back.generation == 1, "the volume was never touched"
+        assert not here.world.archives
+        turned = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.ARCHIVING]
+        assert [one.outcome for one in turned] == [Outcome.TURNED]
+
+
+async def test_starting_turns_round_and_the_container_goes(database_url: str) -> None:
+    async with plant(database_url) as here:
+        here.world.starts_ready = False
+        await here.wishes.create(here.user, name="demo")
+        await here.until("demo", lambda seen: seen.operation is Operation.STARTING and seen.container_present)
+        await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+        await here.until_phase("demo", Phase.STANDBY)
+        assert not here.world.containers
+
+
+async def test_restoring_times_out_and_the_half_home_is_never_started(database_url: str) -> None:
+    hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.RESTORING: 0.3})
+    async with plant(database_url, knobs=hasty) as here:
+        workspace_id = await asleep(here)
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        await here.until_phase("demo", Phase.ARCHIVED)
+        gate = Gate("run_at_home")
+        here.world.interfere = gate
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        stuck = await here.until_phase("demo", Phase.ERROR)
+        assert stuck.error is not None
+        assert stuck.error.reason is Reason.TIMEOUT
+        half = Home(workspace_id, stuck.generation)
+        assert here.world.volumes[half].marker is None
+
+        gate.verb = "nothing any more"
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        whole = await here.until_phase("demo", Phase.RUNNING)
+        assert whole.generation == stuck.generation + 1
+        assert list(here.world.volumes) == [Home(workspace_id, whole.generation)], "the half-made one was thrown away"
+        assert here.world.volumes[Home(workspace_id, whole.generation)].files == {"note": b"hello"}
+
+
+async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(database_url: str) -> None:
+    hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.3})
+    async with plant(database_url, knobs=hasty) as here:
+        workspace_id = await asleep(here)
+        gate = Gate("ensure_no_volume")
+        here.world.interfere = gate
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        stuck = await here.until_phase("demo", Phase.ERROR)
+        assert stuck.archive is not None
+        gate.verb = "nothing any more"
+
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        working = await here.until_phase("demo", Phase.RUNNING)
+        assert (working.generation, working.revision) == (1, 2)
+        assert not working.is_archived, "the archive holds what was, not what is"
+        here.world.volumes[Home(workspace_id, 1)].files["note"] = b"newer"
+
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        archived = await here.until_phase("demo", Phase.ARCHIVED)
+        assert archived.archive is not None
+        assert archived.archive.key != stuck.archive.key
+        assert here.world.archives[str(archived.archive.key)][0] == {"note": b"newer"}
+
+
+async def test_a_late_volume_delete_hits_nothing_that_lives(database_url: str) -> None:
+    """A controller is paused before its volume delete, and wakes after the home was restored, or opened again."""
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        await here.until_phase("demo", Phase.ARCHIVED)
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        alive = await here.until_phase("demo", Phase.RUNNING)
+
+        late = FakeRuntime(here.world)
+        await late.ensure_no_volume(Home(workspace_id, 1), Fence("late", 1), archived_revision=1)
+        with pytest.raises(Failed) as reopened:
+            await late.ensure_no_volume(Home(workspace_id, alive.generation), Fence("late", 1), archived_revision=1)
+        assert reopened.value.code is Code.VOLUME_REOPENED
+        assert here.world.volumes[Home(workspace_id, alive.generation)].files == {"note": b"hello"}
+
+
+async def test_a_deposed_controller_writes_nothing_and_stops(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        await here.wishes.create(here.user, name="demo")
+        old = here.controller
+        new = here.controller_of_epoch(await here.controller_store.take_epoch("another"))
+        with pytest.raises(Deposed):
+            await old.look()
+        assert (await here.show("demo")).operation is Operation.NONE
+        await new.look()
+        assert (await here.show("demo")).operation is Operation.PROVISIONING
+
+
+async def test_a_successor_adopts_what_was_under_way_in_a_generation_of_its_own(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        await here.until_phase("demo", Phase.ARCHIVED)
+        gate = Gate("run_at_home")
+        here.world.interfere = gate
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        await gate.reached.wait()
+        before = await here.show("demo")
+
+        successor = here.controller_of_epoch(await here.controller_store.take_epoch("successor"))
+        gate.verb = "nothing any more"
+        taking_over = asyncio.create_task(successor.run())
+        try:
+            after = await here.until_phase("demo", Phase.RUNNING)
+        finally:
+            taking_over.cancel()
+            await asyncio.gather(taking_over, return_exceptions=True)
+        assert after.generation == before.generation + 1
+        gate.opened.set()
+        await asyncio.sleep(0.2)
+        assert list(here.world.containers) == [workspace_id]
+        assert here.world.volumes[Home(workspace_id, after.generation)].files == {"note": b"hello"}
+        restoring = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.RESTORING]
+        assert [one.outcome for one in restoring] == [Outcome.DONE, Outcome.ABANDONED]
+
+
+async def test_failures_are_retried_with_backoff_and_then_given_up(database_url: str) -> None:
+    async def refuse(verb: str, _workspace_id: str) -> None:
+        if verb == "ensure_running":
+            raise Failed(Code.CONTAINER_START_FAILED, "no room")
+
+    async with plant(database_url) as here:
+        here.world.interfere = refuse
+        await here.wishes.create(here.user, name="demo")
+        broken = await here.until_phase("demo", Phase.ERROR)
+        assert broken.error is not None
+        assert broken.error.reason is Reason.RETRY_EXCEEDED
+        assert broken.error.context["last_reason"] == Reason.ACTION_FAILED
+        attempts = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.STARTING]
+        assert [one.attempt for one in attempts] == [4, 3, 2, 1]
+        assert {one.outcome for one in attempts} == {Outcome.FAILED}
+
+
+async def test_a_provider_that_is_out_counts_against_nobody(database_url: str) -> None:
+    hasty = replace(FAST, max_retries=0, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.5})
+    async with plant(database_url, knobs=hasty) as here:
+        await asleep(here)
+
+        async def store_out(verb: str, _workspace_id: str) -> None:
+            if verb == "run_at_home" and here.world.archives_out:
+                raise Unavailable("no route to the store")
+
+        here.world.interfere = store_out
+        here.world.archives_out = True
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        await here.until("demo", lambda seen: seen.stage is Stage.BACKOFF)
+        await asyncio.sleep(1.2)
+        assert (await here.show("demo")).operation is Operation.ARCHIVING
+        here.world.archives_out = False
+        await here.until_phase("demo", Phase.ARCHIVED)
+
+
+async def test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing(database_url: str) -> None:
+    hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 0.5})
+    async with plant(database_url, knobs=hasty) as here:
+        here.world.starts_ready = False
+        created = await here.wishes.create(here.user, name="demo")
+        await here.until("demo", lambda seen: seen.stage is Stage.SEE)
+        here.world.runtime_out = True
+        await asyncio.sleep(1.2)
+        here.world.containers[created.id].ready = True
+        here.world.runtime_out = False
+        await here.until_phase("demo", Phase.RUNNING)
+
+
+async def test_a_readback_mismatch_archives_again_under_another_name(database_url: str) -> None:
+    async with plant(database_url) as here:
+        await asleep(here)
+        failed: list[str] = []
+
+        async def once(verb: str, workspace_id: str) -> None:
+            if verb == "run_at_home" and not failed:
+                failed.append(workspace_id)
+                raise Failed(Code.READBACK_MISMATCH, "read back otherwise than written")
+
+        here.world.interfere = once
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        await here.until_phase("demo", Phase.ARCHIVED)
+        archiving = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.ARCHIVING]
+        assert [one.outcome for one in archiving] == [Outcome.DONE, Outcome.FAILED]
+        assert archiving[0].op_id != archiving[1].op_id
+
+
+async def test_a_container_without_volume_is_an_error_and_a_new_wish_stops_it(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await running(here)
+        kept = here.world.volumes.pop(Home(workspace_id, 1))
+        broken = await here.until_phase("demo", Phase.ERROR)
+        assert broken.error is not None
+        assert broken.error.reason is Reason.CONTAINER_WITHOUT_VOLUME
+        assert broken.observed_status == "RUNNING"
+        await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+        await here.until("demo", lambda _seen: not here.world.containers)
+        here.world.volumes[Home(workspace_id, 1)] = kept
+        await here.until_phase("demo", Phase.STANDBY)
+
+
+async def test_delete_keeps_a_last_archive_and_undelete_gives_the_home_back(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        await here.wishes.delete(here.user, "demo")
+        await here.until_phase("demo", Phase.DELETED)
+        assert not here.world.volumes
+        await here.wishes.undelete(here.user, "demo")
+        await here.until_phase("demo", Phase.ARCHIVED)
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        back = await here.until_phase("demo", Phase.RUNNING)
+        assert here.world.volumes[Home(workspace_id, back.generation)].files == {"note": b"hello"}
+
+
+async def test_delete_says_why_it_cannot_archive_and_a_purge_always_finishes(database_url: str) -> None:
+    async def no_archive(verb: str, _workspace_id: str) -> None:
+        if verb == "run_at_home":
+            raise Failed(Code.DISK_FULL, "no space left")
+
+    async with plant(database_url) as here:
+        await asleep(here)
+        here.world.interfere = no_archive
+        await here.wishes.delete(here.user, "demo")
+        stands = await here.until("demo", lambda seen: seen.error is not None and seen.error.is_terminal)
+        assert stands.phase is Phase.DELETING
+        assert here.world.volumes, "not deleted without an archive"
+        await here.wishes.delete(here.user, "demo", purge=True)
+        await here.until("demo", lambda seen: seen.phase is Phase.DELETED)
+        assert not here.world.volumes
+        assert not here.world.archives
+
+
+async def test_delete_while_restoring_throws_the_half_made_volume_away(database_url: str) -> None:
+    async with plant(database_url) as here:
+        await asleep(here)
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        archived = await here.until_phase("demo", Phase.ARCHIVED)
+        gate = Gate("run_at_home")
+        here.world.interfere = gate
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        await gate.reached.wait()
+        await here.wishes.delete(here.user, "demo")
+        await here.until_phase("demo", Phase.DELETED)
+        assert not here.world.volumes
+        assert archived.archive is not None
+        assert str(archived.archive.key) in here.world.archives
+
+
+async def test_one_slow_workspace_delays_no_other(database_url: str) -> None:
+    async with plant(database_url) as here:
+        slow = await here.wishes.create(here.user, name="slow", desired_state=Wish.STANDBY)
+        await here.until_phase("slow", Phase.STANDBY)
+        gate = Gate("ensure_running")
+
+        async def hold_the_slow(verb: str, workspace_id: str) -> None:
+            if workspace_id == slow.id:
+                await gate(verb, workspace_id)
+
+        here.world.interfere = hold_the_slow
+        await here.wishes.wish(here.user, "slow", Wish.RUNNING)
+        await gate.reached.wait()
+        for number in range(5):
+            await running(here, f"quick-{number}")
+        assert (await here.show("slow")).operation is Operation.STARTING
+        gate.opened.set()
+        await here.until_phase("slow", Phase.RUNNING)
+
+
+async def test_when_nothing_is_to_be_done_nothing_is_written(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        for number in range(10):
+            await here.wishes.create(here.user, name=f"w-{number}")
+        for _ in range(30):
+            await here.controller.look()
+            await asyncio.sleep(0.01)
+        assert {one.phase for one in (await here.wishes.page(here.user)).items} == {Phase.RUNNING}
+        written = here.controller.tally.rows_written
+        for _ in range(5):
+            await here.controller.look()
+        assert here.controller.tally.rows_written == written

@@ -1,0 +1,41 @@
+"""Is there room for exactly as many as allowed?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torpor.domain.errors import Refused
+from torpor.domain.limits import RETRY_AFTER_S, RunningLimits, RunningNow, admit
+
+counts = st.integers(min_value=0, max_value=200)
+
+
+def test_the_defaults_are_two_for_a_user_and_a_hundred_overall() -> None:
+    assert RunningLimits() == RunningLimits(per_user=2, overall=100)
+
+
+@given(counts, counts, counts, counts)
+def test_admitted_exactly_while_both_limits_have_room(of_user: int, overall: int, per_user: int, allowed: int) -> None:
+    running, limits = RunningNow(of_user, overall), RunningLimits(per_user, allowed)
+    if of_user + 1 <= per_user and overall + 1 <= allowed:
+        admit(running, limits)
+        return
+    with pytest.raises(Refused) as refused:
+        admit(running, limits)
+    assert refused.value.code == "limit_reached"
+    assert refused.value.context["retry_after_s"] == RETRY_AFTER_S
+
+
+@pytest.mark.parametrize(
+    ("running", "limit", "allowed"),
+    [
+        (RunningNow(of_user=2, overall=2), "max_running_per_user", 2),
+        (RunningNow(of_user=0, overall=100), "max_running_global", 100),
+        # What the user can change comes first.
+        (RunningNow(of_user=2, overall=100), "max_running_per_user", 2),
+    ],
+)
+def test_a_refusal_says_which_limit(running: RunningNow, limit: str, allowed: int) -> None:
+    with pytest.raises(Refused) as refused:
+        admit(running, RunningLimits())
+    assert (refused.value.context["limit"], refused.value.context["allowed"]) == (limit, allowed)

@@ -1,0 +1,780 @@
+"""What happens to a workspace, told as it happens?"""
+
+import itertools
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.domain.world import EMPTY, KNOBS, Fate, World, asleep, in_torpor, running
+
+from torpor.domain.effects import Pack, Start
+from torpor.domain.errors import Reason
+from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
+from torpor.domain.records import Broke, ProviderOut, SeenContainer
+from torpor.domain.settle import Progress
+from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Phase, Stage, Wish
+
+FAILS = Broke(Reason.ACTION_FAILED, "it did not work")
+OUT = ProviderOut("nobody answers")
+
+
+def place(world: World) -> tuple[int, int]:
+    return world.row.generation, world.row.revision
+
+
+# ── up and down ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_created_with_the_wish_running_it_gets_a_home_and_a_container() -> None:
+    world = World()
+    assert isinstance(world.tick(), Begin)
+    assert world.effects == [], "the step that begins an operation runs nothing"
+    assert isinstance(world.tick(), Run)
+    world.run()
+    assert world.history() == ["PROVISIONING DONE", "STARTING DONE"]
+    assert world.row.phase is Phase.RUNNING
+    assert world.row.observed_status is ObservedStatus.RUNNING
+    assert world.row.health_status is HealthStatus.OK
+    assert (place(world), world.home) == ((1, 1), EMPTY)
+
+
+def test_at_the_wish_nothing_is_written_however_often_one_looks() -> None:
+    world = running()
+    writes = world.writes
+    for _ in range(5):
+        world.pass_time(10)
+        assert world.tick() == Rest()
+    assert world.writes == writes
+
+
+def test_created_with_the_wish_archived_it_has_an_empty_archive_and_no_home() -> None:
+    world = World(desired_state=Wish.ARCHIVED)
+    world.run()
+    assert world.history() == ["CREATE_EMPTY_ARCHIVE DONE"]
+    assert (world.row.phase, world.homes, list(world.archives.values())) == (Phase.ARCHIVED, {}, [EMPTY])
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.history() == ["RESTORING DONE", "STARTING DONE"]
+    assert world.home == EMPTY
+
+
+def test_to_torpor_and_back_with_all_that_was_in_it() -> None:
+    world = running()
+    world.work("a day's work")
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert world.history() == ["STOPPING DONE", "ARCHIVING DONE"]
+    assert (world.row.phase, world.homes, world.container) == (Phase.ARCHIVED, {}, None)
+    assert world.row.archive is not None
+    assert (world.row.archive.generation, world.row.archive.revision) == place(world) == (1, 1)
+
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.history() == ["RESTORING DONE", "STARTING DONE"]
+    assert world.home == "a day's work"
+    assert place(world) == (2, 2), "every restore makes its own generation, every start its own revision"
+
+
+def test_the_archive_is_stored_before_the_volume_is_dropped() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    steps = []
+    while not isinstance(step := world.tick(), Rest):
+        steps.append((type(step).__name__, world.home is not None, world.row.is_archived))
+    assert steps == [
+        ("Begin", True, False),
+        ("Run", True, False),
+        ("Store", True, True),
+        ("Run", False, True),
+        ("Finish", False, True),
+    ]
+
+
+# ── turning ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_archiving_turns_round_before_its_key_is_stored() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(Fate.HANGS)
+    world.run()
+    assert (world.row.operation, world.in_flight) == (Operation.ARCHIVING, True)
+    world.wish(Wish.RUNNING)
+    assert isinstance(world.tick(), Cancel)
+    assert world.row.operation is Operation.ARCHIVING, "it waits for the end of what is in flight"
+    assert isinstance(world.tick(), Turn)
+    world.run()
+    assert world.history() == ["ARCHIVING TURNED", "STARTING DONE"]
+    assert (world.row.phase, world.home, place(world)) == (Phase.RUNNING, "a day's work", (1, 2))
+
+
+def test_archiving_goes_to_its_end_after_its_key_is_stored() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    while not isinstance(world.tick(), Store):
+        pass
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.history() == ["ARCHIVING DONE", "RESTORING DONE", "STARTING DONE"]
+    assert (world.row.phase, world.home) == (Phase.RUNNING, "a day's work")
+
+
+@pytest.mark.parametrize("wish", [Wish.STANDBY, Wish.ARCHIVED, Wish.DELETED])
+def test_starting_turns_at_any_time_and_its_container_is_removed(wish: Wish) -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.starts_ready = False
+    world.run()
+    assert (world.row.operation, world.row.stage) == (Operation.STARTING, Stage.SEE)
+    world.wish(wish)
+    world.run()
+    assert world.history()[:2] == ["STARTING TURNED", "STOPPING DONE"]
+    assert (world.row.phase.value, world.container) == (wish.value, None)
+
+
+def test_restoring_goes_to_its_end_for_a_lower_wish_and_turns_at_once_for_deleted() -> None:
+    world = in_torpor()
+    world.wish(Wish.RUNNING)
+    world.befall(Fate.HANGS_HALF_WAY)
+    world.run()
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert world.in_flight
+    world.wish(Wish.DELETED)
+    world.run()
+    assert world.history() == ["RESTORING TURNED", "DELETING DONE"]
+    assert (world.row.phase, world.half_made) == (Phase.DELETED, set())
+
+
+# ── restoring ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_restoring_times_out_and_its_half_home_is_never_started() -> None:
+    world = in_torpor()
+    world.wish(Wish.RUNNING)
+    world.befall(Fate.HANGS_HALF_WAY)
+    world.run()
+    world.pass_time(1799)
+    world.run()
+    assert world.row.operation is Operation.RESTORING
+    world.pass_time(1)
+    world.run()
+    assert world.history() == ["RESTORING FAILED Timeout"]
+    assert (world.row.phase, world.reason, world.half_made) == (Phase.ERROR, Reason.TIMEOUT, {2})
+    assert world.row.previous_phase is Phase.ARCHIVED
+    writes = world.writes
+    world.pass_time(10_000)
+    world.run()
+    assert world.writes == writes, "an error stands until somebody says something"
+
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.history() == ["RESTORING DONE", "STARTING DONE"]
+    assert (world.row.phase, world.home, place(world)) == (Phase.RUNNING, "a day's work", (3, 2))
+    assert world.half_made == set(), "the half home went when RESTORING began again"
+
+
+def test_progress_moves_the_deadline_and_only_a_new_maximum_is_progress() -> None:
+    world = in_torpor()
+    world.wish(Wish.STANDBY)
+    world.befall(Fate.HANGS)
+    world.run()
+    world.pass_time(1700)
+    world.tick(Progress(100, 1000))
+    world.pass_time(1700)
+    assert isinstance(world.tick(Progress(100, 1000)), Rest)
+    world.pass_time(100)
+    assert isinstance(world.tick(Progress(100, 1000)), Cancel)
+    world.run()
+    assert world.reason is Reason.TIMEOUT
+
+
+def test_a_lost_archive_is_data_lost_and_the_way_on_is_a_recovery() -> None:
+    world = in_torpor()
+    kept = world.row.archive
+    assert kept is not None
+    content = world.archives.pop(kept)
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.DATA_LOST)
+    assert world.row.conditions.archive_ready.status is False
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.reason is Reason.DATA_LOST, "a new wish does not answer which way to go on"
+    world.archives[kept] = content
+    world.recover(archive=kept)
+    world.run()
+    assert (world.row.phase, world.home) == (Phase.RUNNING, "a day's work")
+
+
+# ── a volume vanishes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lost() -> World:
+    """Its volume vanished, and there is an archive of an older day."""
+    world = in_torpor()
+    world.wish(Wish.RUNNING)
+    world.run()
+    world.work("two days' work")
+    world.wish(Wish.STANDBY)
+    world.run()
+    world.history()
+    world.homes.clear()
+    return world
+
+
+def test_a_vanished_volume_is_doubted_then_data_lost_and_nothing_is_rolled_back() -> None:
+    world = lost()
+    world.wish(Wish.RUNNING)
+    assert isinstance(world.tick(), Rest)
+    assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "one look is a doubt"
+    assert world.row.conditions.volume_ready.status is False
+    world.run()
+    assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.DATA_LOST)
+    assert world.row.observed_status is ObservedStatus.PENDING
+    for wish in (Wish.RUNNING, Wish.ARCHIVED, Wish.STANDBY):
+        world.wish(wish)
+        world.run()
+    assert (world.history(), world.homes, world.reason) == ([], {}, Reason.DATA_LOST)
+
+
+def test_data_lost_lifts_itself_when_the_volume_is_seen_again() -> None:
+    world = lost()
+    generation = world.row.generation
+    world.run()
+    assert world.reason is Reason.DATA_LOST
+    world.homes[generation] = "two days' work"
+    world.run()
+    assert (world.row.phase, world.row.error, world.row.error_count) == (Phase.STANDBY, None, 0)
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert (world.row.phase, world.home) == (Phase.RUNNING, "two days' work")
+
+
+def test_a_volume_that_is_back_at_the_second_look_was_never_lost() -> None:
+    world = lost()
+    world.tick()
+    world.homes[world.row.generation] = "two days' work"
+    world.run()
+    assert (world.row.phase, world.row.error, world.history()) == (Phase.STANDBY, None, [])
+
+
+def test_a_loss_during_a_retry_is_a_loss() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(FAILS)
+    world.run()
+    assert world.row.stage is Stage.BACKOFF
+    world.homes.clear()
+    world.run()
+    assert world.reason is Reason.DATA_LOST
+
+
+def test_recovered_to_the_older_archive() -> None:
+    world = lost()
+    world.run()
+    before = place(world)
+    world.recover(archive=next(iter(world.archives)))
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.history() == ["RESTORING DONE", "STARTING DONE"]
+    assert (world.row.phase, world.home) == (Phase.RUNNING, "a day's work")
+    assert world.row.generation > before[0]
+
+
+def test_recovered_to_an_empty_home() -> None:
+    world = lost()
+    world.run()
+    world.recover(empty=True)
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.history() == ["PROVISIONING DONE", "STARTING DONE"]
+    assert (world.row.phase, world.home) == (Phase.RUNNING, EMPTY)
+    # A second loss asks again; the old answer is not taken for a new one.
+    world.wish(Wish.STANDBY)
+    world.run()
+    world.homes.clear()
+    world.run()
+    assert world.reason is Reason.DATA_LOST
+
+
+# ── a container without volume ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_container_without_volume_is_an_error_when_seen_twice_and_a_new_wish_stops_it() -> None:
+    world = running()
+    volume = world.homes.pop(world.row.generation)
+    world.tick()
+    assert world.row.phase is Phase.RUNNING
+    world.run()
+    assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.CONTAINER_WITHOUT_VOLUME)
+    assert (world.row.observed_status, world.row.health_status) == (ObservedStatus.RUNNING, HealthStatus.ERROR)
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.history() == ["STOPPING DONE"]
+    assert (world.container, world.reason) == (None, Reason.DATA_LOST), "and then it is told what is really wrong"
+    world.homes[world.row.generation] = volume
+    world.run()
+    assert world.row.phase is Phase.RUNNING
+
+
+def test_one_new_wish_is_enough_even_if_stopping_it_failed_before() -> None:
+    world = running()
+    world.homes.clear()
+    world.run()
+    world.wish(Wish.STANDBY)
+    world.befall(Broke(Reason.IMAGE_PULL_FAILED, "an odd thing to say of a stop"))
+    world.run()
+    assert world.reason is Reason.IMAGE_PULL_FAILED
+    world.wish(Wish.STANDBY)
+    world.run()
+    assert world.container is None
+
+
+# ── archiving ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_archiving_times_out_after_storing_its_key_and_what_is_done_since_is_archived_anew() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    while not isinstance(world.tick(), Store):
+        pass
+    first = world.row.archive
+    world.befall(Fate.HANGS)
+    world.run()
+    world.pass_time(1800)
+    world.run()
+    assert (world.reason, world.row.is_archived, world.home) == (Reason.TIMEOUT, True, "a day's work")
+
+    world.wish(Wish.RUNNING)
+    world.run()
+    world.work("two days' work")
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert world.row.phase is Phase.ARCHIVED
+    assert world.row.archive is not None
+    assert world.row.archive != first
+    assert world.archives[world.row.archive] == "two days' work"
+    assert (world.row.archive.generation, world.row.archive.revision) == (1, 2)
+
+
+def test_a_read_back_mismatch_takes_a_new_op_id_and_counts_its_attempts_and_progress_from_there() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(Broke(Reason.ACTION_FAILED, "not what was written", wants_new_op_id=True))
+    world.tick()
+    first = world.row.op_id
+    world.tick(Progress(50, 100))
+    world.run()
+    assert (world.row.stage, world.row.progress_done) == (Stage.BACKOFF, 0)
+    world.run_until_rest()
+    assert world.history() == ["ARCHIVING FAILED ActionFailed", "ARCHIVING DONE"]
+    keys = [effect.key.op_id for effect in world.effects if isinstance(effect, Pack)]
+    assert keys[0] == first
+    assert keys[1] == world.row.op_id != first
+    assert (world.row.op_attempt, world.row.error_count, world.row.error) == (1, 0, None)
+
+
+def test_a_container_that_appears_while_archiving_is_stopped_and_its_work_archived_too() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    while not isinstance(world.tick(), Store):
+        pass
+    # A start that a deposed controller had ordered long ago.
+    world.container = SeenContainer(1, 1, ready=True)
+    world.work("written after the archive was made")
+    world.run()
+    assert world.history() == ["ARCHIVING TURNED", "STOPPING DONE", "ARCHIVING DONE"]
+    assert world.row.archive is not None
+    assert world.archives[world.row.archive] == "written after the archive was made"
+
+
+# ── deleting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_deleting_keeps_a_last_archive_and_undelete_gives_the_home_back() -> None:
+    world = running()
+    world.work("a day's work")
+    world.wish(Wish.DELETED)
+    world.run()
+    assert world.history() == ["STOPPING DONE", "ARCHIVING DONE"]
+    assert (world.row.phase, world.homes, world.container) == (Phase.DELETED, {}, None)
+    assert world.row.observed_status is ObservedStatus.DELETED
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert world.row.phase is Phase.ARCHIVED
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert (world.row.phase, world.home) == (Phase.RUNNING, "a day's work")
+
+
+def test_purge_keeps_nothing() -> None:
+    world = running()
+    world.wish(Wish.DELETED, purge=True)
+    world.run()
+    assert world.history() == ["STOPPING DONE", "DELETING DONE"]
+    assert (world.row.phase, world.homes, world.archives) == (Phase.DELETED, {}, {})
+
+
+def test_deleting_what_never_was_is_done_at_once() -> None:
+    world = World(desired_state=Wish.DELETED, deleted_at=World().now)
+    world.run()
+    assert (world.row.phase, world.history()) == (Phase.DELETED, [])
+
+
+def undeletable() -> World:
+    world = asleep()
+    world.wish(Wish.DELETED)
+    world.befall(*[FAILS] * 4)
+    world.run_until_rest()
+    assert world.history() == ["ARCHIVING FAILED ActionFailed"] * 3 + ["ARCHIVING FAILED RetryExceeded"]
+    assert (world.row.phase, world.row.operation) == (Phase.DELETING, Operation.NONE)
+    assert (world.reason, world.row.health_status) == (Reason.RETRY_EXCEEDED, HealthStatus.ERROR)
+    writes = world.writes
+    world.pass_time(100_000)
+    world.run()
+    assert (world.writes, world.home) == (writes, "a day's work")
+    return world
+
+
+def test_a_delete_whose_archive_fails_stands_with_its_error_until_delete_is_repeated() -> None:
+    world = undeletable()
+    world.wish(Wish.DELETED)
+    world.run()
+    assert world.history() == ["ARCHIVING DONE"]
+    assert (world.row.phase, world.row.error) == (Phase.DELETED, None)
+
+
+def test_a_delete_whose_archive_fails_is_ended_by_purge() -> None:
+    world = undeletable()
+    world.wish(Wish.DELETED, purge=True)
+    world.run()
+    assert world.history() == ["DELETING DONE"]
+    assert world.row.phase is Phase.DELETED
+
+
+def test_a_delete_whose_archive_fails_is_taken_back_by_undelete() -> None:
+    world = undeletable()
+    world.wish(Wish.STANDBY)
+    world.run()
+    assert (world.row.phase, world.row.error, world.home) == (Phase.STANDBY, None, "a day's work")
+
+
+def test_purge_while_the_last_archive_is_being_made_turns_it() -> None:
+    world = asleep()
+    world.wish(Wish.DELETED)
+    world.befall(Fate.HANGS)
+    world.run()
+    world.wish(Wish.DELETED, purge=True)
+    world.run()
+    assert world.history() == ["ARCHIVING TURNED", "DELETING DONE"]
+    assert (world.row.phase, world.archives) == (Phase.DELETED, {})
+
+
+def test_a_home_that_comes_into_sight_while_deleting_is_saved_first() -> None:
+    world = asleep()
+    work = world.homes.pop(1)
+    world.half_made.add(0)
+    world.wish(Wish.DELETED)
+    assert world.tick() == Begin(Operation.DELETING)
+    world.homes[1] = work
+    world.run()
+    assert world.history() == ["DELETING TURNED", "ARCHIVING DONE", "DELETING DONE"]
+    assert (world.row.phase, list(world.archives.values())) == (Phase.DELETED, ["a day's work"])
+
+
+def test_undelete_while_deleting_removes_nothing_more() -> None:
+    world = in_torpor()
+    world.half_made.add(0)
+    world.wish(Wish.DELETED)
+    assert world.tick() == Begin(Operation.DELETING)
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert world.history() == ["DELETING TURNED"]
+    assert (world.row.phase, world.half_made) == (Phase.ARCHIVED, {0})
+
+
+def test_data_lost_does_not_stand_in_the_way_of_delete() -> None:
+    world = lost()
+    world.run()
+    world.wish(Wish.DELETED)
+    world.run()
+    assert (world.row.phase, world.row.error) == (Phase.DELETED, None)
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert world.reason is Reason.DATA_LOST, "undelete does not roll back silently either"
+
+
+# ── programs that end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_program_that_ends_quickly_three_times_is_an_error_and_a_new_wish_tries_again() -> None:
+    world = running()
+    waits, phases = [], []
+    for _ in range(2):
+        world.pass_time(5)
+        world.program_ends()
+        until = world.run().until
+        assert until is not None
+        waits.append((until - world.now).total_seconds())
+        phases.append(world.row.phase)
+        world.now = until
+        world.run()
+        phases.append(world.row.phase)
+    assert phases == [Phase.STANDBY, Phase.RUNNING] * 2
+    assert waits == [2, 4], "with backoff"
+    world.pass_time(5)
+    world.program_ends(exit_code=7)
+    world.run()
+    assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.ACTION_FAILED)
+    assert world.row.error is not None
+    assert world.row.error.context["exit_code"] == 7
+    assert world.row.error.context["last_lines"] == "its last words"
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert (world.row.phase, world.row.quick_ends) == (Phase.RUNNING, 0)
+
+
+def test_a_program_that_never_gets_ready_is_an_error_after_three_ends() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.starts_ready = False
+    for _ in range(3):
+        world.run()
+        world.program_ends()
+        until = world.run().until
+        world.now = until or world.now
+    assert (world.row.phase, world.reason, world.row.quick_ends) == (Phase.ERROR, Reason.ACTION_FAILED, 3)
+    assert world.history() == ["STARTING FAILED ActionFailed"] * 3
+
+
+def test_a_program_killed_after_running_long_is_restarted_at_once() -> None:
+    world = running()
+    world.pass_time(3600)
+    world.program_ends(exit_code=137)
+    world.run()
+    assert world.history() == ["STARTING DONE"]
+    assert (world.row.phase, world.row.quick_ends, place(world)) == (Phase.RUNNING, 0, (1, 2))
+
+
+def test_quick_ends_before_and_after_a_long_run_are_not_in_a_row() -> None:
+    world = running()
+    for _ in range(2):
+        world.program_ends()
+        world.now = world.run().until or world.now
+        world.run()
+    assert world.row.quick_ends == 2
+    world.pass_time(3600)
+    world.wish(Wish.STANDBY)
+    world.run()
+    world.wish(Wish.RUNNING)
+    world.run()
+    world.program_ends()
+    world.run()
+    assert (world.row.error, world.row.quick_ends) == (None, 1)
+
+
+def test_a_slow_program_is_waited_for_until_the_deadline() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.starts_ready = False
+    world.run()
+    world.pass_time(299)
+    world.run()
+    assert (world.row.operation, world.row.error) == (Operation.STARTING, None)
+    assert world.container is not None
+    world.container = replace(world.container, ready=True)
+    world.run()
+    assert world.row.phase is Phase.RUNNING
+    assert sum(isinstance(effect, Start) for effect in world.effects) == 2, "once for each revision"
+
+
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_failure_is_retried_with_backoff_and_then_exceeded() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(*[FAILS] * 4)
+    waits = []
+    while (until := world.run().until) is not None:
+        waits.append((until - world.now).total_seconds())
+        world.now = until
+    assert waits == [30, 60, 120]
+    assert world.history() == ["ARCHIVING FAILED ActionFailed"] * 3 + ["ARCHIVING FAILED RetryExceeded"]
+    assert (world.row.phase, world.reason, world.row.error_count) == (Phase.ERROR, Reason.RETRY_EXCEEDED, 4)
+    assert world.row.error is not None
+    assert world.row.error.context["last_reason"] == "ActionFailed"
+    assert {effect.key.op_id for effect in world.effects if isinstance(effect, Pack)} == {world.row.op_id}, "same op_id"
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert (world.row.phase, world.row.error_count) == (Phase.ARCHIVED, 0)
+
+
+def test_a_failure_that_is_overcome_leaves_nothing_behind() -> None:
+    world = World()
+    world.befall(FAILS)
+    world.run_until_rest()
+    assert world.history() == ["PROVISIONING FAILED ActionFailed", "PROVISIONING DONE", "STARTING DONE"]
+    assert (world.row.phase, world.row.error, world.row.error_count) == (Phase.RUNNING, None, 0)
+    assert world.row.generation == 2, "each attempt fills a volume of its own"
+
+
+def test_done_as_said_but_not_as_seen_is_a_mismatch() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    while not isinstance(world.tick(), Store):
+        pass
+    world.befall(Fate.LIES)
+    until = world.run().until
+    assert until == world.now + timedelta(seconds=KNOBS.retry_base_s)
+    world.now = until
+    world.run()
+    assert world.history() == ["ARCHIVING FAILED Mismatch"]
+    assert (world.row.stage, world.row.error_count) == (Stage.BACKOFF, 1)
+    world.run_until_rest()
+    assert world.row.phase is Phase.ARCHIVED
+
+
+def test_mismatch_after_mismatch_is_exceeded() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    while not isinstance(world.tick(), Store):
+        pass
+    world.befall(*[Fate.LIES] * 4)
+    world.run_until_rest()
+    assert world.history() == ["ARCHIVING FAILED Mismatch"] * 3 + ["ARCHIVING FAILED RetryExceeded"]
+    assert (world.reason, world.home) == (Reason.RETRY_EXCEEDED, "a day's work")
+
+
+def test_what_is_terminal_is_not_retried() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.befall(Broke(Reason.IMAGE_PULL_FAILED, "no such image"))
+    world.run_until_rest()
+    assert (world.history(), world.reason) == (["STARTING FAILED ImagePullFailed"], Reason.IMAGE_PULL_FAILED)
+
+
+def test_a_provider_that_is_out_counts_against_nobody_and_moves_the_deadline() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.befall(*[OUT] * 30)
+    deadlines = []
+    for _ in range(30):
+        until = world.run().until
+        assert until is not None
+        assert world.row.deadline_at is not None
+        deadlines.append(world.row.deadline_at)
+        world.now = until
+    assert (world.now - deadlines[0]).total_seconds() > 300, "out for longer than the deadline"
+    assert deadlines == sorted(set(deadlines))
+    world.run()
+    assert world.history() == ["STARTING ABANDONED"] * 30 + ["STARTING DONE"]
+    assert (world.row.phase, world.row.error_count, world.row.error) == (Phase.RUNNING, 0, None)
+
+
+def test_a_new_wish_during_backoff_tries_again_at_once_and_counts_anew() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(FAILS, FAILS, FAILS)
+    for _ in range(2):
+        until = world.run().until
+        assert until is not None
+        world.now = until
+    world.run()
+    assert (world.row.stage, world.row.error_count) == (Stage.BACKOFF, 3)
+    world.befall(FAILS)
+    world.wish(Wish.ARCHIVED)
+    world.run()
+    assert (world.row.stage, world.row.error_count) == (Stage.BACKOFF, 1), "tried at once, and that was the first failure"
+    world.run_until_rest()
+    assert world.row.phase is Phase.ARCHIVED
+
+
+def test_a_new_wish_while_an_attempt_is_at_work_forgives_the_failures_before_it() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(FAILS, FAILS, FAILS, Fate.HANGS)
+    for _ in range(3):
+        until = world.run().until
+        assert until is not None
+        world.now = until
+    world.run()
+    assert (world.in_flight, world.row.error_count) == (True, 3)
+    world.wish(Wish.ARCHIVED)
+    world.in_flight, world.report = False, FAILS
+    world.run()
+    assert (world.row.phase, world.row.stage, world.row.error_count) == (Phase.STANDBY, Stage.BACKOFF, 1)
+
+
+# ── another controller ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_takeover_goes_on_with_the_same_op_id_and_a_new_attempt() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(Fate.HANGS)
+    world.run()
+    op_id, deadline = world.row.op_id, world.row.deadline_at
+    world.pass_time(100)
+    world.another_controller()
+    assert isinstance(world.tick(), Adopt)
+    assert (world.row.op_id, world.row.op_attempt, world.row.op_epoch) == (op_id, 2, 2)
+    assert deadline is not None
+    assert world.row.deadline_at == deadline + timedelta(seconds=100)
+    world.run()
+    assert world.history() == ["ARCHIVING ABANDONED", "ARCHIVING DONE"]
+
+
+def test_a_takeover_of_restoring_takes_a_new_generation() -> None:
+    world = in_torpor()
+    world.wish(Wish.STANDBY)
+    world.befall(Fate.HANGS_HALF_WAY)
+    world.run()
+    world.another_controller()
+    world.run()
+    assert world.history() == ["RESTORING ABANDONED", "RESTORING DONE"]
+    assert (world.row.generation, world.half_made, world.home) == (3, set(), "a day's work")
+    # The late writer of the first attempt finishes after all: nothing that lives is touched.
+    world.homes[2] = "late"
+    world.run()
+    assert (world.row.phase, world.home, place(world)) == (Phase.STANDBY, "a day's work", (3, 1))
+
+
+def test_takeovers_renew_the_deadline_only_so_often() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(*[Fate.HANGS] * 10)
+    world.run()
+    deadlines = [world.row.deadline_at]
+    while world.reason is None:
+        world.pass_time(600)
+        world.another_controller()
+        world.run()
+        deadlines.append(world.row.deadline_at)
+        assert len(deadlines) < 20
+    renewed = [after for before, after in itertools.pairwise(deadlines) if after and before != after]
+    assert len(renewed) == KNOBS.max_retries
+    assert world.reason is Reason.TIMEOUT
+
+
+def test_what_finished_while_nobody_looked_is_finished_by_whoever_looks_next() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.tick()
+    world.tick()
+    world.another_controller()
+    assert isinstance(world.tick(), Finish)
+    assert world.row.phase is Phase.RUNNING
+    assert world.history() == ["STARTING DONE"]
+
+
+def test_a_deadline_is_never_passed_over_by_what_is_in_flight() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.befall(Fate.HANGS)
+    world.run()
+    world.pass_time(300)
+    assert isinstance(world.tick(), Cancel)
+    assert isinstance(world.tick(), GiveUp)
+    assert world.reason is Reason.TIMEOUT

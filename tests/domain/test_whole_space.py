@@ -1,0 +1,540 @@
+"""Does every rule hold in every state there can be, whether or not anybody thought of it?
+
+The product of what a row may say, what a look may show and what an effect may report; left out is only what the schema's
+CHECK constraints refuse (`is_possible`) and what cannot make a difference (said where it is left out).
+For each combination the invariants of one decision are asserted, and then the decision is repeated on its own result until
+it rests: no livelock, no churn, and it comes to rest only at the wish, at an effect, at a wait with an end, or at an error.
+"""
+
+import gc
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+
+import pytest
+from tests.domain.builders import (
+    OP_ID,
+    SERVICE_COLUMNS,
+    archive,
+    container,
+    error,
+    half_made,
+    later,
+    look,
+    proved,
+    whole,
+    workspace,
+)
+
+from torpor.domain.effects import DropHome, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.errors import Reason
+from torpor.domain.planner import (
+    Adopt,
+    Again,
+    Begin,
+    Cancel,
+    Finish,
+    GiveUp,
+    Look,
+    Recover,
+    Rest,
+    Run,
+    Store,
+)
+from torpor.domain.reconcile import Decision, reconcile
+from torpor.domain.records import (
+    NOT_OBSERVED,
+    Broke,
+    Condition,
+    Conditions,
+    Ended,
+    ErrorInfo,
+    Observation,
+    Proved,
+    ProviderOut,
+    Recovery,
+    Report,
+    SaidDone,
+    SeenContainer,
+    SeenVolume,
+    Workspace,
+)
+from torpor.domain.states import Operation, Phase, Stage, Wish
+
+# ── the axes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+GENERATION, REVISION = 3, 7
+WISHES = (
+    (Wish.RUNNING, None, False),
+    (Wish.STANDBY, None, False),
+    (Wish.ARCHIVED, None, False),
+    (Wish.DELETED, later(-5), False),
+    (Wish.DELETED, later(-5), True),
+)
+HOMES: tuple[SeenVolume | None, ...] = (None, half_made(GENERATION), whole(GENERATION))
+OLDER_VOLUMES: tuple[SeenVolume | None, ...] = (None, half_made(GENERATION - 1), whole(GENERATION - 1))
+CONTAINERS: tuple[SeenContainer | None, ...] = (
+    None,
+    container(GENERATION, REVISION, ready=False),
+    container(GENERATION, REVISION),
+    container(GENERATION, REVISION, ended=Ended(1, "oh")),
+    container(GENERATION, REVISION - 1, ended=Ended(0, "before")),
+    container(GENERATION - 1, REVISION - 1),
+)
+ARCHIVES = (None, archive(GENERATION, REVISION), archive(GENERATION - 1, REVISION - 1))
+WISH_VERSION = 5
+SAME, OLDER = WISH_VERSION, WISH_VERSION - 1
+REPORTS: tuple[Report, ...] = (
+    SaidDone(),
+    proved(GENERATION, REVISION),
+    *(Broke(reason, "broke", wants_new_op_id=False) for reason in Reason),
+    Broke(Reason.ACTION_FAILED, "read back, and it is not the same", wants_new_op_id=True),
+    ProviderOut("nobody answers"),
+)
+PACKING = (Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
+UNDER_WAY = tuple(operation for operation in Operation if operation is not Operation.NONE)
+
+MISSING = replace(NOT_OBSERVED, volume_ready=Condition(False, "Missing", "", later(-9)))
+WITHOUT_VOLUME = replace(NOT_OBSERVED, container_ready=Condition(False, "WithoutVolume", "", later(-9)))
+BOTH = replace(MISSING, container_ready=WITHOUT_VOLUME.container_ready)
+
+
+def memories(row: Workspace, what: Observation) -> tuple[Conditions, ...]:
+    """What the look before may have left behind; where this look does not ask for it, it makes no difference."""
+    is_missing = row.expects_volume and whole(GENERATION) not in what.volumes
+    is_adrift = is_live(what) and not what.volumes
+    return (
+        NOT_OBSERVED,
+        *((MISSING,) if is_missing else ()),
+        *((WITHOUT_VOLUME,) if is_adrift else ()),
+        *((BOTH,) if is_missing and is_adrift else ()),
+    )
+
+
+def observations(older_volumes: tuple[SeenVolume | None, ...]) -> Iterator[Observation]:
+    for home, older, box in itertools.product(HOMES, older_volumes, CONTAINERS):
+        yield Observation(frozenset(volume for volume in (home, older) if volume is not None), box)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    row: Workspace
+    what: Observation
+    look: Look
+    report: Report | None = None
+
+    def decide(self) -> Decision:
+        return reconcile(self.row, self.what, self.look, new_op_id="op-new", report=self.report)
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.report}\n{self.look}\n{self.row}"
+
+
+# ── nothing under way ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def errors_at_rest() -> Iterator[tuple[ErrorInfo | None, Recovery | None]]:
+    yield None, None
+    for reason, version in itertools.product(Reason, (SAME, OLDER)):
+        yield error(reason, wish_version=version), None
+    lost = error(Reason.DATA_LOST, wish_version=OLDER)
+    for context in ({"absent": True}, {"archive_key": str(ARCHIVES[2].key) if ARCHIVES[2] else ""}):
+        yield replace(lost, context=context, wish_version=SAME), None
+        for request in (
+            None,
+            Recovery(WISH_VERSION, archive=archive(1, 2, "op-long-ago")),
+            Recovery(WISH_VERSION, empty=True),
+            Recovery(WISH_VERSION),
+            Recovery(OLDER - 1, empty=True),
+        ):
+            yield replace(lost, context=context), request
+
+
+SPECIAL = (Reason.DATA_LOST, Reason.CONTAINER_WITHOUT_VOLUME, Reason.RETRY_EXCEEDED)
+
+
+def rows_at_rest() -> Iterator[Workspace]:
+    for phase, (wish, deleted_at, purge), (info, request), kept, home_seen in itertools.product(
+        Phase, WISHES, errors_at_rest(), ARCHIVES, (False, True)
+    ):
+        row = workspace(
+            desired_state=wish,
+            wish_version=WISH_VERSION,
+            deleted_at=deleted_at,
+            purge=purge,
+            recover_request=request,
+            phase=phase,
+            generation=GENERATION,
+            revision=REVISION,
+            home_seen=home_seen,
+            archive=kept,
+            error=info,
+            op_id=OP_ID,
+            op_attempt=2,
+        )
+        # An error at rest has the phase ERROR, or belongs to a workspace that is (or was until just now) deleted. Beside
+        # such a phase its reason makes no difference, but for the two that have rules of their own.
+        phases = (Phase.ERROR, Phase.DELETING, Phase.DELETED) if info and info.reason in SPECIAL else (Phase.ERROR,)
+        if is_possible(row) and (info is None or phase in phases):
+            yield row
+
+
+def cases_at_rest() -> Iterator[Case]:
+    for row in rows_at_rest():
+        # With an error older volumes make no difference that they do not make without one, but for a container without any.
+        older = OLDER_VOLUMES if row.error is None else OLDER_VOLUMES[:2] if row.error.reason in SPECIAL[1:] else (None,)
+        for what in observations(older):
+            for memory in memories(row, what):
+                case = Case(replace(row, conditions=memory), what, look())
+                yield case
+                if row.error is None and row.phase is Phase.RUNNING and what.container is not None and what.container.ended:
+                    yield replace(case, row=replace(case.row, quick_ends=2))
+                    yield replace(case, row=replace(case.row, quick_ends=2, phase_changed_at=later(-61)))
+                if row.error is None and row.phase is Phase.STANDBY:
+                    yield replace(case, row=replace(case.row, quick_ends=1, due_at=later(2)))
+
+
+# ── an operation under way ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_under_way() -> Iterator[Workspace]:
+    for operation, (wish, deleted_at, purge), kept, home_seen in itertools.product(UNDER_WAY, WISHES, ARCHIVES, (False, True)):
+        yield workspace(
+            operation=operation,
+            desired_state=wish,
+            wish_version=WISH_VERSION,
+            deleted_at=deleted_at,
+            purge=purge,
+            phase=Phase.STANDBY if deleted_at is None else Phase.DELETING,
+            generation=GENERATION,
+            revision=REVISION,
+            home_seen=home_seen,
+            archive=kept,
+        )
+
+
+FAILED = tuple(error(Reason.ACTION_FAILED, is_terminal=False, wish_version=version) for version in (SAME, OLDER))
+LATE, ELSEWHERE = look(201), look(epoch=2)
+
+
+def moments_of(row: Workspace) -> Iterator[tuple[Workspace, Look]]:
+    """Every stage of an operation, with every order of now, due_at and deadline_at, in this epoch and in another."""
+    for now in (look(), LATE, ELSEWHERE):
+        yield row, now
+        yield row, replace(now, in_flight=True)
+    for stage in (Stage.SEE, Stage.BACKOFF):
+        waiting = replace(row, stage=stage, due_at=later(5))
+        due = replace(waiting, due_at=later(-1))
+        for now in (look(), LATE, ELSEWHERE):
+            yield waiting, now
+        yield due, look()
+        # An earlier failure makes a difference where the next is counted, and where a new wish forgives it.
+        for info in FAILED:
+            yield replace(due, error=info, error_count=3), look()
+            if stage is Stage.BACKOFF:
+                yield replace(waiting, error=info, error_count=3), look()
+
+
+def cases_under_way() -> Iterator[Case]:
+    for row in rows_under_way():
+        for what in observations(OLDER_VOLUMES[:1]):
+            for memory in memories(row, what):
+                remembered = replace(row, conditions=memory)
+                for at, now in moments_of(remembered):
+                    yield Case(at, what, now)
+                yield from cases_reported(remembered, what)
+                # The row's phase makes a difference in doubt (it stays), and to STARTING (how long it was RUNNING).
+                for phase in set(Phase) - {Phase.ERROR, row.phase} if memory is not BOTH else ():
+                    if len(memories(row, what)) > 1:
+                        yield Case(replace(remembered, phase=phase), what, look())
+                if row.operation is Operation.STARTING:
+                    yield Case(replace(remembered, phase=Phase.RUNNING, stage=Stage.SEE, due_at=later(5)), what, look())
+        # Volumes of older generations make a difference to what is thrown away, and to whether a container has any volume.
+        for what in observations(OLDER_VOLUMES[1:]):
+            for memory in memories(row, what):
+                yield Case(replace(row, conditions=memory), what, look())
+
+
+def cases_reported(row: Workspace, what: Observation) -> Iterator[Case]:
+    """What an effect reports meets every home; of containers it is enough to have one or none."""
+    if what.container not in CONTAINERS[:2]:
+        return
+    for report in REPORTS:
+        if isinstance(report, Proved) and row.operation not in PACKING:
+            continue
+        yield Case(row, what, look(), report)
+        if isinstance(report, Broke) and report.reason is Reason.ACTION_FAILED:
+            for info in FAILED:
+                yield Case(replace(row, error=info, error_count=3), what, look(), report)
+    yield Case(row, what, ELSEWHERE, SaidDone())
+
+
+# ── what the schema refuses ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def broken_constraints(row: Workspace) -> list[str]:
+    is_under_way = row.operation is not Operation.NONE
+    terminal = row.error is not None and row.error.is_terminal
+    rules = {
+        "phase = ERROR implies operation = NONE": row.phase is not Phase.ERROR or not is_under_way,
+        "phase = ERROR implies a terminal error": row.phase is not Phase.ERROR or terminal,
+        "a terminal error implies operation = NONE": not terminal or not is_under_way,
+        "at rest an error is terminal": is_under_way or row.error is None or terminal,
+        "operation = NONE exactly at stage REST": is_under_way == (row.stage is not Stage.REST),
+        "wish DELETED exactly with deleted_at": (row.desired_state is Wish.DELETED) == (row.deleted_at is not None),
+        "only the deleted are purged": not row.purge or row.deleted_at is not None,
+        "an operation has op_id": not is_under_way or row.op_id is not None,
+        "an operation has begun": not is_under_way or row.op_started_at is not None,
+        "an operation has a deadline": not is_under_way or row.deadline_at is not None,
+        "an attempt has a number": row.stage in (Stage.REST, Stage.BACKOFF) or row.op_attempt >= 1,
+        "SEE and BACKOFF have an end": row.stage in (Stage.REST, Stage.CALL) or row.due_at is not None,
+    }
+    return [rule for rule, holds in rules.items() if not holds]
+
+
+def is_possible(row: Workspace) -> bool:
+    return not broken_constraints(row)
+
+
+# ── the invariants of one decision ────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_live(what: Observation) -> bool:
+    return what.container is not None and what.container.ended is None
+
+
+def is_whole(row: Workspace, what: Observation) -> bool:
+    return any(volume.generation == row.generation and volume.marker is not None for volume in what.volumes)
+
+
+def is_terminal(info: ErrorInfo | None) -> bool:
+    return info is not None and info.is_terminal
+
+
+def check_effect(case: Case, step: Run) -> None:
+    row, what, effect = case.row, case.what, step.effect
+    home_is_whole, live = is_whole(row, what), is_live(what)
+    half = {volume.generation for volume in what.volumes if volume.marker is None}
+    match effect:
+        case MakeHome(generation, discard) | Restore(generation, _, discard):
+            assert generation == row.generation
+            assert not row.expects_volume, "a lost home became a fresh one"
+            assert not home_is_whole
+            assert discard <= half - {row.generation}
+            if isinstance(effect, Restore):
+                assert effect.archive == row.archive
+        case Start(generation, revision):
+            assert (generation, revision) == (row.generation, row.revision)
+            assert home_is_whole, "I16: started a half-made volume"
+            assert not row.is_archived, "a home is opened for writing under a revision of its own"
+        case Pack(key, generation, revision):
+            assert (key.op_id, generation, revision) == (row.op_id, row.generation, row.revision)
+            assert home_is_whole, "I16: archived a half-made volume"
+            assert not live, "archived under a process that may be writing"
+            assert not row.is_archived
+        case PackEmpty(key, generation, revision):
+            assert (key.op_id, generation, revision) == (row.op_id, row.generation, row.revision)
+            assert not home_is_whole, "an empty archive would cover a home"
+            assert not row.expects_volume, "a lost home became an empty archive"
+        case DropHome(generation, archived_revision):
+            assert row.is_archived, "I1"
+            assert (generation, archived_revision) == (row.generation, row.revision)
+            assert not live, "container gone, then the volume"
+        case Remove():
+            assert row.deleted_at is not None
+            assert row.purge or row.is_archived or not home_is_whole, "I1"
+        case Stop():
+            pass
+
+
+# What a decision that runs an effect must find committed: intent before effect.
+INTENT = ("operation", "stage", "op_id", "op_attempt", "op_epoch", "generation", "archive", "deadline_at", "due_at", "error")
+
+
+def check_decision(case: Case, decision: Decision) -> None:
+    row, step, change = case.row, decision.step, decision.change
+    after = row if change is None else change.after
+    if isinstance(step, Run):
+        check_effect(case, step)
+        assert row.operation is not Operation.NONE
+        assert row.stage is Stage.CALL
+        assert row.op_id is not None
+        assert row.op_epoch == case.look.epoch, "an effect of an attempt that another controller opened"
+        assert not case.look.in_flight, "one effect in flight"
+        assert decision.verdict.is_certain
+        assert row.deadline_at is not None
+        assert case.look.now < row.deadline_at
+        assert not is_terminal(decision.verdict.error)
+        assert all(getattr(row, name) == getattr(after, name) for name in INTENT)
+        assert row.revision == after.revision or isinstance(step.effect, Stop | Remove)
+    if isinstance(step, Cancel):
+        assert case.look.in_flight
+    if isinstance(step, Rest) and after.operation is not Operation.NONE:
+        assert step.until is not None, "waits without an end"
+    if case.look.in_flight:
+        # Whatever follows is decided when the effect has ended.
+        assert isinstance(step, Rest | Cancel)
+    if change is not None:
+        check_change(case, decision, after)
+
+
+def check_change(case: Case, decision: Decision, after: Workspace) -> None:
+    row, what, step, change = case.row, case.what, decision.step, decision.change
+    assert change is not None
+    assert change.before is row
+    assert broken_constraints(after) == []
+    assert all(getattr(row, name) == getattr(after, name) for name in SERVICE_COLUMNS), "one writer per column"
+    assert (after.version, after.epoch, after.observed_at) == (row.version + 1, case.look.epoch, case.look.now)
+    assert after != replace(row, version=after.version, epoch=after.epoch, observed_at=after.observed_at), "nothing changed"
+
+    # The home, and what is expected of it.
+    assert after.generation - row.generation in (0, 1)
+    # Once when a container is found on an archived home, once when STARTING begins.
+    assert after.revision - row.revision in (0, 1, 2)
+    assert after.home_seen or not row.home_seen or after.generation > row.generation
+    assert after.archive == row.archive or isinstance(step, Store | Recover)
+    if row.expects_volume and not is_whole(row, what):
+        assert after.expects_volume or isinstance(step, Store | Recover), "a lost home was forgotten"
+    if after.generation != row.generation:
+        assert not is_whole(row, what) or isinstance(step, Recover), "a whole home was left behind"
+
+    # Errors are not lost, and are lifted by what may lift them.
+    if is_terminal(row.error) and not is_terminal(after.error):
+        assert row.error is not None
+        is_newer_wish = row.error.wish_version < row.wish_version
+        if row.error.reason is Reason.DATA_LOST and row.deleted_at is None:
+            is_seen_again = bool(row.error.context.get("absent")) and is_whole(row, what)
+            assert is_seen_again or (isinstance(step, Recover) and is_newer_wish)
+        else:
+            assert is_newer_wish
+    assert isinstance(step, GiveUp) <= is_terminal(after.error)
+    if row.phase is not Phase.ERROR and after.phase is Phase.ERROR:
+        assert after.previous_phase not in (None, Phase.ERROR)
+    assert after.conditions.healthy.status is not is_terminal(after.error)
+
+    # Each attempt is opened once and closed once.
+    was, now = attempt_of(row), attempt_of(after)
+    closed = None if change.closed is None else (change.closed.op_id, change.closed.attempt)
+    opened = None if change.opened is None else (change.opened.op_id, change.opened.attempt)
+    assert closed == (was if was != now else None)
+    assert opened == (now if was != now else None)
+    if change.opened is not None:
+        assert isinstance(step, Begin | Adopt | Again)
+        assert (change.opened.operation, change.opened.generation) == (after.operation, after.generation)
+    if change.closed is not None and isinstance(step, GiveUp):
+        assert after.error is not None
+        assert change.closed.reason is after.error.reason
+    assert change.if_wish_unchanged is isinstance(step, Begin | Store | Finish)
+    assert (change.proved is not None) is isinstance(step, Store)
+
+
+def attempt_of(row: Workspace) -> tuple[str, int] | None:
+    """The attempt that is open in the history."""
+    if row.op_id is None or row.stage not in (Stage.CALL, Stage.SEE):
+        return None
+    return row.op_id, row.op_attempt
+
+
+# ── the invariants of what follows ────────────────────────────────────────────────────────────────────────────────────
+
+# Doubt, an error or an end that lets go of an operation, the next one begun: nothing needs more writes than these.
+MOST_WRITES = 5
+
+
+def come_to_rest(case: Case, decision: Decision) -> Workspace:
+    """Look again and again at the same, running no effect, until nothing is written any more."""
+    for _ in range(MOST_WRITES):
+        # A report is taken once; what follows it follows from the row.
+        case = Case(case.row if decision.change is None else decision.change.after, case.what, case.look)
+        key = key_of(case)
+        if key in AT_REST:
+            return AT_REST[key]
+        decision = case.decide()
+        check_decision(case, decision)
+        if decision.change is None:
+            check_rest(case.row, decision)
+            AT_REST[key] = case.row
+            return case.row
+    raise AssertionError(f"still writing after {MOST_WRITES} looks at the same")
+
+
+# What was found to be at rest before need not be looked at once more.
+AT_REST: dict[object, Workspace] = {}
+COLUMNS = attrgetter(*(column.name for column in fields(Workspace) if column.name not in ("error", "version", "op_attempt")))
+
+
+def key_of(case: Case) -> object:
+    info = case.row.error
+    about_error = info and (info.reason, info.wish_version, info.is_terminal, str(info.context), info.message, info.occurred_at)
+    return COLUMNS(case.row), about_error, case.what, case.look.now, case.look.epoch, case.look.in_flight
+
+
+def check_rest(row: Workspace, decision: Decision) -> None:
+    verdict, step = decision.verdict, decision.step
+    assert verdict.is_certain, "a doubt that no second look resolves"
+    assert isinstance(step, Rest | Run | Cancel), f"a step that writes nothing: {step}"
+    if isinstance(step, Rest) and step.until is None:
+        is_there = row.phase.value == row.desired_state.value
+        assert is_there or is_terminal(row.error), "stuck without an error"
+    if row.desired_state is Wish.DELETED and not is_terminal(row.error) and row.phase is not Phase.DELETED:
+        assert row.operation is not Operation.NONE, "a deletion that does not go on"
+
+
+def check_new_wish_makes_progress(begun: Case, ended: Workspace) -> None:
+    """I7, for a terminal error that is older than the wish."""
+    info = begun.row.error
+    if info is None or not info.is_terminal or info.wish_version == WISH_VERSION:
+        return
+    if info.reason is Reason.DATA_LOST and begun.row.deleted_at is None:
+        return
+    if ended.error is None:
+        return
+    # What may stand now is only what was found since, and never the same again.
+    assert ended.error.wish_version == WISH_VERSION
+    found = {Reason.DATA_LOST, Reason.CONTAINER_WITHOUT_VOLUME}
+    if begun.row.conditions.container_ready.reason == "WithoutVolume":
+        found -= {Reason.CONTAINER_WITHOUT_VOLUME}
+    assert ended.error.reason in found, "a new wish was answered with an error"
+
+
+def check(case: Case) -> None:
+    decision = case.decide()
+    check_decision(case, decision)
+    check_new_wish_makes_progress(case, come_to_rest(case, decision))
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Nothing here is cyclic, and looking for cycles in it takes as long as the rules do."""
+    gc.disable()
+    yield
+    AT_REST.clear()
+    gc.enable()
+
+
+def check_all(cases: Iterator[Case]) -> int:
+    count = 0
+    for case in cases:
+        count += 1
+        try:
+            check(case)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}\n\nthe case:\n{case}\n\ndecided:\n{case.decide().step}") from failure
+    return count
+
+
+def tell(capsys: pytest.CaptureFixture[str], what: str, count: int) -> None:
+    with capsys.disabled():
+        print(f"\ndomain space: {count:,} combinations checked, {what}", file=sys.stderr)
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_every_invariant_holds_with_nothing_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(capsys, "nothing under way", check_all(cases_at_rest()))
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_every_invariant_holds_with_an_operation_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(capsys, "an operation under way", check_all(cases_under_way()))

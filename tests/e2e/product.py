@@ -1,0 +1,135 @@
+"""The real product, started the way a user starts it, with its own data directory and port."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TORPOR = str(Path(sys.executable).with_name("torpor"))
+# A program for the template `command`: what stands in the home, served.
+SERVE_HOME = ("sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Product:
+    data: Path
+    port: int = field(default_factory=free_port)
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
+
+    def env(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TORPOR_")}
+        return {**kept, "TORPOR_DATA": str(self.data), "TORPOR_PORT": str(self.port), **self.environment}
+
+    def up(self) -> float:
+        """Start it; the seconds until it was ready."""
+        began = time.monotonic()
+        log = (self.data.parent / "up.log").open("a", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [TORPOR, "up"], stdout=subprocess.PIPE, stderr=log, env=self.env(), text=True, cwd=self.data.parent
+        )
+        log.close()
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith("torpor is ready at"):
+                return time.monotonic() - began
+        raise AssertionError(f"torpor up ended with {self.process.wait()} before it was ready:\n{self.log()}")
+
+    def stop(self) -> int:
+        """As Ctrl-C does; the exit code."""
+        assert self.process
+        self.process.send_signal(signal.SIGINT)
+        return self._ended()
+
+    def kill(self) -> None:
+        """As a power cut does, but for the disk."""
+        assert self.process
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        assert self.process
+        assert self.process.stdout
+        code = self.process.wait(60)
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+    def log(self) -> str:
+        return (self.data.parent / "up.log").read_text(encoding="utf-8")[-6000:]
+
+    def run(self, *words: str, stdin: bytes | None = None, timeout_s: float = 180) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [TORPOR, *words],
+            env=self.env(),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            timeout=timeout_s,
+            cwd=self.data.parent,
+            check=False,
+        )
+
+    def ok(self, *words: str, timeout_s: float = 180) -> str:
+        """What it printed; it must succeed."""
+        done = self.run(*words, timeout_s=timeout_s)
+        assert done.returncode == 0, f"torpor {' '.join(words)}: {done.returncode}\n{done.stderr.decode()}\n{self.log()}"
+        return done.stdout.decode()
+
+    def show(self, name: str) -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(self.ok("show", name, "--json"))
+        return shown
+
+    def until(self, name: str, condition: Callable[[dict[str, Any]], bool], within_s: float = 60) -> dict[str, Any]:
+        end = time.monotonic() + within_s
+        while True:
+            seen = self.show(name)
+            if condition(seen):
+                return seen
+            assert time.monotonic() < end, f"still not so after {within_s} s: {json.dumps(seen, indent=1)}\n{self.log()}"
+            time.sleep(0.05)
+
+    def home(self, workspace: dict[str, Any]) -> Path:
+        return self.data / "volumes" / f"ws-{workspace['id']}-home-{workspace['generation']}" / "home"
+
+
+@contextlib.contextmanager
+def product(folder: Path, **environment: str) -> Iterator[Product]:
+    """A running product, and nothing left of it afterwards, however the test ended."""
+    here = Product(folder / "data", environment=environment)
+    here.up()
+    try:
+        yield here
+    finally:
+        if here.process is not None:
+            here.process.send_signal(signal.SIGINT)
+            try:
+                here._ended()
+            except subprocess.TimeoutExpired:
+                here.kill()
+
+
+def processes_with(text: str) -> list[int]:
+    """Of this machine, those whose command line contains this."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if text in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                    found.append(int(entry.name))
+    return found

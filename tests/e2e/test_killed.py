@@ -1,0 +1,104 @@
+"""Does everything come right after a kill -9 at the worst moment?"""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.product import TORPOR, Product, processes_with, product
+from torpor.archives.tree import tree_root
+
+pytestmark = pytest.mark.e2e
+
+HOME_MB = 500
+
+
+def fill(home: Path) -> None:
+    """About 500 MB: a few large files and many small ones, owned as the home is."""
+    owner = home.stat()
+    made = []
+    for number in range(8):
+        path = home / f"large-{number}"
+        with path.open("wb") as file:
+            for _ in range(HOME_MB // 8 // 4):
+                file.write(os.urandom(4 << 20))
+        made.append(path)
+    for folder in range(10):
+        directory = home / f"folder-{folder}"
+        directory.mkdir()
+        made.append(directory)
+        for number in range(100):
+            small = directory / f"small-{number}"
+            small.write_text(f"{folder} {number}\n" * 20, encoding="utf-8")
+            made.append(small)
+    for path in made:
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def asleep(here: Product) -> str:
+    """A full home on standby; its tree's hash."""
+    here.ok("create", "demo", "--wait")
+    fill(here.home(here.show("demo")))
+    here.ok("stop", "demo", "--wait")
+    return tree_root(here.home(here.show("demo")))
+
+
+def test_killed_while_archiving_and_while_restoring(tmp_path: Path) -> None:
+    with product(tmp_path) as here:
+        root = asleep(here)
+
+        here.ok("archive", "demo")
+        here.until("demo", lambda seen: seen["operation"] == "ARCHIVING" and (seen["progress"] or 0) > 5, within_s=30)
+        here.kill()
+        here.up()
+        here.until("demo", lambda seen: seen["phase"] == "ARCHIVED" and seen["operation"] == "NONE", within_s=120)
+        assert not [path for path in (here.data / "volumes").iterdir() if path.name.startswith("ws-")]
+
+        here.ok("stop", "demo")
+        here.until("demo", lambda seen: seen["operation"] == "RESTORING" and (seen["progress"] or 0) > 5, within_s=30)
+        here.kill()
+        here.up()
+        awake = here.until("demo", lambda seen: seen["phase"] == "STANDBY" and seen["operation"] == "NONE", within_s=120)
+        assert tree_root(here.home(awake)) == root
+        volumes = [path.name for path in (here.data / "volumes").iterdir() if path.name.startswith("ws-")]
+        assert volumes == [here.home(awake).parent.name], "half-made volumes of earlier attempts are thrown away"
+
+
+def test_killed_with_a_running_workspace_it_comes_back_and_never_twice(tmp_path: Path) -> None:
+    with product(tmp_path) as here:
+        mark = f"mark-{os.getpid()}-{time.time_ns()}"
+        serve = f"exec python3 -X {mark} -m http.server --bind 127.0.0.1 $PORT"
+        here.ok("create", "demo", "--template", "command", "--wait", "--", "sh", "-c", serve)
+        here.ok("exec", "demo", "--", "sh", "-c", "echo hello > ~/note")
+        assert len(running(mark)) == 1
+        here.kill()
+        here.up()
+        here.until("demo", lambda seen: seen["phase"] == "RUNNING" and seen["operation"] == "NONE")
+        assert here.ok("exec", "demo", "--", "cat", "note") == "hello\n"
+        assert len(running(mark)) == 1
+
+
+def running(mark: str) -> list[int]:
+    """The program itself, not those that started it with its command line among their arguments."""
+    found = []
+    for pid in processes_with(mark):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if words[0].endswith(b"python3") and words[2] == mark.encode():
+            found.append(pid)
+    return found
+
+
+def test_a_second_up_is_refused_and_a_port_in_use_is_said_so(tmp_path: Path) -> None:
+    with product(tmp_path) as here:
+        second = subprocess.run([TORPOR, "up"], env=here.env(), capture_output=True, text=True, timeout=60, check=False)
+        assert second.returncode == 1
+        assert "already running" in second.stderr
+        assert str(here.data) in second.stderr
+
+        other = {**here.env(), "TORPOR_DATA": str(tmp_path / "other")}
+        third = subprocess.run([TORPOR, "up"], env=other, capture_output=True, text=True, timeout=60, check=False)
+        assert third.returncode == 1
+        assert f"port {here.port} is in use" in third.stderr
+        assert here.ok("list")

@@ -1,0 +1,163 @@
+"""Does a workspace run, sleep, get archived and wake on the real product?"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.product import SERVE_HOME, Product, product
+from torpor.archives.tree import tree_root
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with product(tmp_path_factory.mktemp("life"), TORPOR_MAX_RUNNING_PER_USER="20") as running:
+        yield running
+
+
+def pid_of_program(here: Product, name: str) -> int:
+    """The program's process as this machine sees it: its inside pid, found by what only its environment has."""
+    mark = f"TORPOR_WORKSPACE={name}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if mark in (entry / "environ").read_bytes() and b"terminal.py" in (entry / "cmdline").read_bytes():
+                return int(entry.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no terminal program of {name} is running\n{here.log()}")
+
+
+def test_the_homes_note_survives_the_archive(here: Product) -> None:
+    here.ok("create", "demo", "--wait")
+    here.ok("exec", "demo", "--", "sh", "-c", "echo hello > ~/note")
+    before = here.show("demo")
+    assert here.home(before).is_dir()
+
+    here.ok("archive", "demo", "--wait")
+    archived = here.show("demo")
+    assert archived["phase"] == "ARCHIVED"
+    assert not here.home(before).exists(), "the volume is gone"
+    assert list((here.data / "archives" / archived["archive_key"]).iterdir()), "the archive is there"
+
+    here.ok("start", "demo", "--wait")
+    assert here.ok("exec", "demo", "--", "cat", "note") == "hello\n"
+    awake = here.show("demo")
+    assert (awake["generation"], awake["revision"]) == (before["generation"] + 1, before["revision"] + 1)
+    kinds = [one["kind"] for one in json.loads(here.ok("history", "demo", "--json"))["items"]]
+    assert kinds[::-1] == ["PROVISIONING", "STARTING", "STOPPING", "ARCHIVING", "RESTORING", "STARTING"]
+    here.ok("delete", "demo", "--purge", "--wait")
+
+
+def test_any_number_of_sleeps_leaves_the_tree_unchanged(here: Product) -> None:
+    here.ok("create", "dormouse", "--wait")
+    here.ok(
+        "exec", "dormouse", "--", "sh", "-c", "mkdir -p a/b; echo 1 > a/b/c; ln -s ../a a/l; chmod 600 a/b/c; umask 0; mkdir w"
+    )
+    here.ok("stop", "dormouse", "--wait")
+    root = tree_root(here.home(here.show("dormouse")))
+    for _ in range(3):
+        here.ok("archive", "dormouse", "--wait")
+        with_restore = here.run("stop", "dormouse", "--wait")
+        assert with_restore.returncode == 0
+        assert tree_root(here.home(here.show("dormouse"))) == root
+    here.ok("delete", "dormouse", "--purge", "--wait")
+
+
+def test_a_program_killed_by_hand_is_started_again(here: Product) -> None:
+    here.ok("create", "phoenix", "--wait")
+    before = here.show("phoenix")
+    os.kill(pid_of_program(here, "phoenix"), signal.SIGKILL)
+    here.until("phoenix", lambda seen: seen["revision"] == before["revision"] + 1 and seen["phase"] == "RUNNING")
+    history = json.loads(here.ok("history", "phoenix", "--json"))["items"]
+    assert [one["kind"] for one in history].count("STARTING") == 2
+    assert pid_of_program(here, "phoenix")
+    here.ok("delete", "phoenix", "--purge", "--wait")
+
+
+def test_a_volume_deleted_by_hand_is_lost_data_and_never_an_empty_home(here: Product) -> None:
+    here.ok("create", "lost", "--wait")
+    here.ok("exec", "lost", "--", "sh", "-c", "echo precious > ~/note")
+    here.ok("archive", "lost", "--wait")
+    older = here.show("lost")["archive_key"]
+    here.ok("start", "lost", "--wait")
+    here.ok("stop", "lost", "--wait")
+    volume = here.home(here.show("lost")).parent
+    subprocess.run(["rm", "-rf", str(volume)], check=True)
+    broken = here.until("lost", lambda seen: seen["phase"] == "ERROR")
+    assert broken["error"]["reason"] == "DataLost"
+    assert broken["health_status"] == "ERROR"
+
+    started = here.run("start", "lost", "--wait", "--timeout", "5")
+    assert started.returncode != 0
+    assert here.show("lost")["phase"] == "ERROR"
+    assert not [path for path in (here.data / "volumes").iterdir() if older.split("/")[0] in path.name]
+
+    ways = here.run("recover", "lost")
+    assert ways.returncode == 1
+    assert older in ways.stderr.decode() + ways.stdout.decode()
+    assert older in here.ok("explain", "lost")
+    here.ok("recover", "lost", "--archive-key", older, "--wait")
+    here.ok("start", "lost", "--wait")
+    assert here.ok("exec", "lost", "--", "cat", "note") == "precious\n"
+    here.ok("delete", "lost", "--purge", "--wait")
+
+
+def test_start_turns_archiving_round_at_once(here: Product) -> None:
+    here.ok("create", "busy", "--wait")
+    here.ok("exec", "busy", "--", "sh", "-c", "head -c 300000000 /dev/urandom > big")
+    here.ok("stop", "busy", "--wait")
+    before = here.show("busy")
+    here.ok("archive", "busy")
+    here.until("busy", lambda seen: seen["operation"] == "ARCHIVING")
+    here.ok("start", "busy", "--wait")
+    after = here.show("busy")
+    assert after["generation"] == before["generation"], "the volume was never touched"
+    outcomes = {one["kind"]: one["outcome"] for one in json.loads(here.ok("history", "busy", "--json"))["items"][::-1]}
+    assert outcomes["ARCHIVING"] == "TURNED"
+    here.ok("delete", "busy", "--purge", "--wait")
+
+
+def test_any_command_that_listens_on_its_port(here: Product) -> None:
+    here.ok("create", "site", "--template", "command", "--wait", "--", *SERVE_HOME)
+    here.ok("exec", "site", "--", "sh", "-c", "echo served > index.html")
+    port = str(here.port)
+    page = subprocess.run(
+        ["curl", "-sS", "-H", f"Host: site.localhost:{port}", f"http://127.0.0.1:{port}/"], capture_output=True, check=True
+    )
+    assert page.stdout == b"served\n"
+    here.ok("delete", "site", "--purge", "--wait")
+
+
+def test_a_program_that_cannot_run_ends_in_an_error_that_says_why(here: Product) -> None:
+    created = here.run("create", "broken", "--template", "command", "--wait", "--", "sh", "-c", "echo no luck; exit 7")
+    assert created.returncode == 3
+    error = here.show("broken")["error"]
+    assert error["reason"] == "ActionFailed"
+    assert error["context"]["exit_code"] == 7
+    assert "no luck" in error["context"]["last_lines"]
+    here.ok("delete", "broken", "--wait")
+
+
+def test_a_restart_finds_everything_as_it_was(here: Product) -> None:
+    here.ok("create", "kept", "--wait")
+    here.ok("exec", "kept", "--", "sh", "-c", "echo stays > ~/note")
+    here.ok("create", "sleeper", "--wait")
+    here.ok("archive", "sleeper", "--wait")
+    assert here.stop() == 0
+    began = time.monotonic()
+    here.up()
+    assert time.monotonic() - began < 20
+    here.until("kept", lambda seen: seen["phase"] == "RUNNING" and seen["operation"] == "NONE")
+    assert here.ok("exec", "kept", "--", "cat", "note") == "stays\n"
+    assert here.show("sleeper")["phase"] == "ARCHIVED"
+    here.ok("delete", "kept", "--purge", "--wait")
+    here.ok("delete", "sleeper", "--purge", "--wait")

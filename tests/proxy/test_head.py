@@ -1,0 +1,423 @@
+"""Is a head read strictly, and passed on as it should be?"""
+
+from contextlib import suppress
+
+import httptools
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torpor.proxy.body import Body
+from torpor.proxy.head import (
+    LARGEST_HEAD_BYTES,
+    MOST_HEADERS,
+    BadHead,
+    Chunked,
+    Framing,
+    Head,
+    Length,
+    NoBody,
+    UntilClose,
+    answer_ends,
+    head_ends,
+    parse,
+    parse_answer,
+    pass_back,
+    pass_on,
+)
+
+TOKEN = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+VISIBLE = (bytes(range(0x21, 0x7F)) + bytes(range(0x80, 0x100))).decode("latin-1")
+
+
+def made(*lines: bytes) -> bytes:
+    return b"\r\n".join((*lines, b"", b""))
+
+
+def got(*headers: bytes, target: bytes = b"/", host: bytes = b"localhost:8080") -> Head:
+    return parse(made(b"GET %s HTTP/1.1" % target, b"Host: " + host, *headers))
+
+
+def inside(*headers: bytes) -> Head:
+    return pass_on(got(*headers, host=b"ada.localhost:8080"), client="127.0.0.1", to_workspace=True)
+
+
+# ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+HOST = b"Host: localhost"
+REFUSED = {
+    "no request line": (400, made(b"hello", HOST)),
+    "no target": (400, made(b"GET  HTTP/1.1", HOST)),
+    "two spaces": (400, made(b"GET  / HTTP/1.1", HOST)),
+    "a tab between": (400, made(b"GET\t/ HTTP/1.1", HOST)),
+    "a space in the target": (400, made(b"GET /a b HTTP/1.1", HOST)),
+    "a control character in the target": (400, made(b"GET /a\x7fb HTTP/1.1", HOST)),
+    "an empty line first": (400, b"\r\n" + made(b"GET / HTTP/1.1", HOST)),
+    "TLS": (400, b"\x16\x03\x01\x02\x00\x01"),
+    "HTTP/0.9": (400, made(b"GET /", HOST)),
+    "HTTP/2": (505, made(b"PRI * HTTP/2.0", HOST)),
+    "lower case version": (400, made(b"GET / http/1.1", HOST)),
+    "CONNECT": (405, made(b"CONNECT localhost:80 HTTP/1.1", HOST)),
+    "no Host": (400, made(b"GET / HTTP/1.1", b"Accept: */*")),
+    "two Hosts": (400, made(b"GET / HTTP/1.1", HOST, HOST)),
+    "an empty Host": (400, made(b"GET / HTTP/1.1", b"Host:")),
+    "a Host with a user": (400, made(b"GET / HTTP/1.1", b"Host: a@localhost")),
+    "a Host with a path": (400, made(b"GET / HTTP/1.1", b"Host: localhost/x")),
+    "two names in a Host": (400, made(b"GET / HTTP/1.1", b"Host: localhost, evil.example")),
+    "another host in the target": (400, made(b"GET http://evil.example/ HTTP/1.1", HOST)),
+    "another port in the target": (400, made(b"GET http://localhost:81/ HTTP/1.1", HOST)),
+    "a user in the target": (400, made(b"GET http://a@localhost/ HTTP/1.1", HOST)),
+    "another scheme in the target": (400, made(b"GET https://localhost/ HTTP/1.1", HOST)),
+    "an authority as the target": (400, made(b"GET localhost:80 HTTP/1.1", HOST)),
+    "* for GET": (400, made(b"GET * HTTP/1.1", HOST)),
+    "a folded header": (400, made(b"GET / HTTP/1.1", HOST, b"A: b", b" c")),
+    "a space before the first header": (400, made(b"GET / HTTP/1.1", b" Host: localhost")),
+    "a space before the colon": (400, made(b"GET / HTTP/1.1", HOST, b"Content-Length : 5")),
+    "no colon": (400, made(b"GET / HTTP/1.1", HOST, b"what")),
+    "no name": (400, made(b"GET / HTTP/1.1", HOST, b": what")),
+    "NUL in a value": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\0c")),
+    "a bell in a value": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\ac")),
+    "a bare CR": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\rContent-Length: 5")),
+    "a bare LF": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\nContent-Length: 5")),
+    "LF line ends": (400, b"GET / HTTP/1.1\nHost: localhost\n\n"),
+    "length and chunked": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: 5", b"Transfer-Encoding: chunked")),
+    "chunked and length": (400, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: chunked", b"Content-Length: 5")),
+    "differing lengths": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: 5", b"Content-Length: 6")),
+    "a list of lengths": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: 5, 5")),
+    "a signed length": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: +5")),
+    "a negative length": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: -5")),
+    "a length in hex": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: 0x5")),
+    "an empty length": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length:")),
+    "an endless length": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: " + b"9" * 19)),
+    "another coding": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: gzip")),
+    "two codings": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: gzip, chunked")),
+    "chunked twice": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked")),
+    "chunked disguised": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: xchunked")),
+    "an empty coding": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding:")),
+    "chunked in HTTP/1.0": (400, made(b"POST / HTTP/1.0", HOST, b"Transfer-Encoding: chunked")),
+    "too many headers": (431, made(b"GET / HTTP/1.1", HOST, *[b"A: b"] * MOST_HEADERS)),
+    "too large": (431, made(b"GET / HTTP/1.1", HOST, b"A: " + b"b" * LARGEST_HEAD_BYTES)),
+}
+
+
+@pytest.mark.parametrize(("status", "raw"), REFUSED.values(), ids=REFUSED)
+def test_a_head_that_could_be_read_in_two_ways_is_refused(status: int, raw: bytes) -> None:
+    with pytest.raises(BadHead) as refused:
+        parse(raw)
+    assert refused.value.status == status
+
+
+@given(st.binary(max_size=300))
+def test_whatever_comes_is_read_or_refused(noise: bytes) -> None:
+    for raw in (noise, made(b"GET / HTTP/1.1", HOST, noise)):
+        with suppress(BadHead):
+            parse(raw)
+
+
+@given(st.lists(st.sampled_from(sorted(raw for _, raw in REFUSED.values() if len(raw) < 300)), min_size=1), st.integers(0, 300))
+def test_looking_piece_by_piece_finds_what_looking_at_once_finds(raws: list[bytes], cut: int) -> None:
+    raw = b"".join(raws)
+
+    def look(*ends: int) -> tuple[int, ...] | str:
+        searched, found = 0, None
+        try:
+            for end in ends:
+                if (found := head_ends(raw[:end], searched)) is not None:
+                    return (found,)
+                searched = end
+        except BadHead as bad:
+            return bad.message
+        return ()
+
+    assert look(min(cut, len(raw)), len(raw)) == look(len(raw))
+
+
+# ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+tokens = st.text(TOKEN, min_size=1, max_size=20).map(str.encode)
+visible = st.text(VISIBLE, min_size=1, max_size=30).map(lambda text: text.encode("latin-1"))
+values = st.lists(visible, max_size=3).map(b" ".join)
+SPECIAL = {b"host", b"content-length", b"transfer-encoding"}
+headers = st.lists(st.tuples(tokens, values).filter(lambda header: header[0].lower() not in SPECIAL), max_size=8)
+targets = visible.map(lambda rest: b"/" + rest)
+
+
+@given(tokens.filter(lambda method: method != b"CONNECT"), targets, headers)
+def test_target_and_headers_survive_byte_for_byte(
+    method: bytes, target: bytes, given_headers: list[tuple[bytes, bytes]]
+) -> None:
+    head = Head(method, target, b"HTTP/1.1", ((b"hOsT", b"localhost:1"), *given_headers))
+    assert parse(head.render()) == head
+    assert parse(head.render()).render() == head.render()
+
+
+@given(st.text(VISIBLE[:94], max_size=30).map(lambda text: b"/" + text.encode()), headers)
+def test_another_parser_reads_what_we_read(target: bytes, given_headers: list[tuple[bytes, bytes]]) -> None:
+    """What goes on must mean the same to whoever reads it next; llhttp reads for uvicorn and Node."""
+
+    class Seen:
+        def __init__(self) -> None:
+            self.target = b""
+            self.headers: list[tuple[bytes, bytes]] = []
+            self.complete = False
+            self.keeps_alive = True
+
+        def on_url(self, url: bytes) -> None:
+            self.target += url
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self.headers.append((name, value))
+
+        def on_headers_complete(self) -> None:
+            self.keeps_alive = parser.should_keep_alive()
+
+        def on_message_complete(self) -> None:
+            self.complete = True
+
+    head = Head(b"GET", target, b"HTTP/1.1", ((b"Host", b"ada.localhost"), *given_headers))
+    passed = pass_on(parse(head.render()), client="::1", to_workspace=True)
+    seen = Seen()
+    parser = httptools.HttpRequestParser(seen)
+    parser.feed_data(passed.render())
+    assert seen.complete
+    assert seen.target == passed.target
+    assert seen.headers == list(passed.headers)
+    assert not seen.keeps_alive
+
+
+def test_an_absolute_target_becomes_the_path_that_it_names() -> None:
+    assert got(target=b"http://LOCALHOST:8080/a%2Fb?c").target == b"/a%2Fb?c"
+    assert got(target=b"http://localhost:8080?c").target == b"/?c"
+    assert got(target=b"HTTP://localhost/", host=b"localhost:80").target == b"/"
+    assert parse(made(b"OPTIONS * HTTP/1.1", HOST)).target == b"*"
+
+
+def test_the_same_length_said_twice_is_said_once() -> None:
+    head = got(b"Content-Length: 5", b"A: b", b"content-length: 5")
+    assert head.headers == ((b"Host", b"localhost:8080"), (b"Content-Length", b"5"), (b"A", b"b"))
+
+
+def test_the_framing() -> None:
+    assert got().framing == NoBody()
+    assert got(b"Content-Length: 0").framing == NoBody()
+    assert got(b"Content-Length: 007").framing == Length(7)
+    assert got(b"Transfer-Encoding: Chunked").framing == Chunked()
+
+
+# ── what goes on ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_set_and_what_is_dropped() -> None:
+    head = got(
+        b"X-Forwarded-For: 6.6.6.6",
+        b"x_forwarded_host: evil.example",
+        b"X-Forwarded-Port: 1",
+        b"Forwarded: for=6.6.6.6",
+        b"X-Real-IP: 6.6.6.6",
+        b"Connection: keep-alive, X-Mine, Cookie, Host",
+        b"X-Mine: 1",
+        b"Keep-Alive: timeout=5",
+        b"TE: trailers",
+        b"Proxy-Authorization: Basic x",
+        b"Upgrade: h2c",
+        b"Cookie: torpor_session=abc",
+        b"Authorization: Bearer torpor_abc",
+        b"a: 1",
+        b"A: 2",
+    )
+    assert pass_on(head, client="::1", to_workspace=False).headers == (
+        (b"Host", b"localhost:8080"),
+        (b"Cookie", b"torpor_session=abc"),
+        (b"Authorization", b"Bearer torpor_abc"),
+        (b"a", b"1"),
+        (b"A", b"2"),
+        (b"X-Forwarded-For", b"::1"),
+        (b"X-Forwarded-Proto", b"http"),
+        (b"X-Forwarded-Host", b"localhost:8080"),
+        (b"Connection", b"close"),
+    )
+
+
+COOKIES = {
+    b"torpor_session=abc": (),
+    b" torpor_session = abc ;": (),
+    b"a=1; torpor_session=abc; b=2": (b"a=1; b=2",),
+    b"torpor_session=abc;a=1": (b"a=1",),
+    b"a=1;torpor_session": (b"a=1",),
+    b"torpor_session=a; torpor_session=b; c=torpor_session=": (b"c=torpor_session=",),
+    b"torpor_sessions=abc; my_torpor_session=x": (b"torpor_sessions=abc; my_torpor_session=x",),
+    b"a=1;;b=2": (b"a=1;;b=2",),
+}
+
+
+@pytest.mark.parametrize("cookie", COOKIES, ids=repr)
+def test_the_session_stays_outside_and_other_cookies_go_in(cookie: bytes) -> None:
+    assert inside(b"Cookie: " + cookie).values(b"cookie") == COOKIES[cookie]
+
+
+@pytest.mark.parametrize("value", [b"Bearer torpor_abc", b"bearer  torpor_abc", b"BEARER\ttorpor_"])
+def test_the_platforms_tokens_stay_outside(value: bytes) -> None:
+    assert inside(b"Authorization: " + value).values(b"authorization") == ()
+
+
+@pytest.mark.parametrize("value", [b"Bearer abc", b"token torpor_abc", b"Basic dG9ycG9yXw=="])
+def test_other_tokens_go_in(value: bytes) -> None:
+    assert inside(b"Authorization: " + value).values(b"authorization") == (value,)
+
+
+def test_an_upgrade_keeps_its_words() -> None:
+    head = inside(b"Connection: keep-alive, Upgrade", b"Upgrade: WebSocket", b"Keep-Alive: 1")
+    assert head.values(b"connection") == (b"keep-alive, Upgrade",)
+    assert head.values(b"upgrade") == (b"WebSocket",)
+    assert head.values(b"keep-alive") == ()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (b"Upgrade: websocket",),
+        (b"Connection: upgrade",),
+        (b"Connection: upgrade", b"Upgrade: h2c"),
+        (b"Connection: upgrade", b"Upgrade: websocket, H2C"),
+        (b"Connection: upgrade", b"Upgrade: websocket", b"Content-Length: 5"),
+        (b"Connection: upgrade", b"Upgrade: websocket", b"Transfer-Encoding: chunked"),
+    ],
+)
+def test_what_is_no_upgrade_goes_on_as_a_plain_request(lines: tuple[bytes, ...]) -> None:
+    head = inside(*lines)
+    assert head.values(b"connection") == (b"close",)
+    assert head.values(b"upgrade") == ()
+
+
+ORIGINS = {
+    b"http://ada.localhost:8080": False,
+    b"HTTP://ADA.localhost:8080": False,
+    b"https://ada.localhost:8080": False,
+    b"http://ada.localhost": True,
+    b"http://localhost:8080": True,
+    b"http://eve.localhost:8080": True,
+    b"http://ada.localhost:8080.evil.example": True,
+    b"http://ada.localhost:8080@evil.example": True,
+    b"http://evil.example": True,
+    b"null": True,
+    b"": True,
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS, ids=repr)
+def test_which_pages_are_of_another_origin(origin: bytes) -> None:
+    assert got(b"Origin: " + origin, host=b"ada.localhost:8080").is_cross_site is ORIGINS[origin]
+
+
+def test_default_ports_and_no_origin() -> None:
+    assert not got(host=b"localhost").is_cross_site
+    assert not got(b"Origin: http://localhost", host=b"localhost:80").is_cross_site
+    assert not got(b"Origin: http://[::1]:80", host=b"[::1]").is_cross_site
+    assert got(b"Origin: http://localhost", b"Origin: http://localhost", host=b"localhost").is_cross_site
+
+
+# ── the answer ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_answer_is_the_last_on_its_connection_and_otherwise_untouched() -> None:
+    raw = (
+        b"HTTP/1.1 200 Fine\r\nA: b\r\nConnection: keep-alive\r\nKEEP-ALIVE: timeout=5\r\n"
+        b"set-cookie: torpor_session=x\r\na:  c \r\n\r\n"
+    )
+    assert answer_ends(raw + b"body") == len(raw)
+    assert answer_ends(raw[:-1]) is None
+    assert pass_back(parse_answer(raw), from_workspace=True).render() == (
+        b"HTTP/1.1 200 Fine\r\nA: b\r\na:  c \r\nConnection: close\r\n\r\n"
+    )
+    assert b"set-cookie: torpor_session=x" in pass_back(parse_answer(raw), from_workspace=False).lines
+
+
+def test_interim_answers_and_switches_keep_their_connection() -> None:
+    raw = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    assert pass_back(parse_answer(raw), from_workspace=True).render() == raw
+    assert parse_answer(b"HTTP/1.1 100 Continue\r\n\r\n").is_interim
+    assert not parse_answer(raw).is_interim
+
+
+@pytest.mark.parametrize(
+    ("framing", "method", "status", "lines"),
+    [
+        (UntilClose(), b"GET", 200, []),
+        (Length(5), b"GET", 200, [b"content-length:5 "]),
+        (Length(5), b"GET", 200, [b"Content-Length: 5", b"Content-Length: 5"]),
+        (UntilClose(), b"GET", 200, [b"Content-Length: 5", b"Content-Length: 6"]),
+        (NoBody(), b"GET", 200, [b"Content-Length: 0"]),
+        (NoBody(), b"HEAD", 200, [b"Content-Length: 5"]),
+        (NoBody(), b"GET", 304, [b"Content-Length: 5"]),
+        (NoBody(), b"DELETE", 204, []),
+        (Chunked(), b"GET", 200, [b"Transfer-Encoding: chunked"]),
+        (Chunked(), b"GET", 200, [b"transfer-encoding:gzip, Chunked", b"Content-Length: 5"]),
+        (UntilClose(), b"GET", 200, [b"Transfer-Encoding: gzip"]),
+    ],
+)
+def test_the_framing_of_an_answer(framing: Framing, method: bytes, status: int, lines: list[bytes]) -> None:
+    assert parse_answer(made(b"HTTP/1.1 %d OK" % status, *lines)).framing(method) == framing
+
+
+@pytest.mark.parametrize("raw", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/2 200\r\n\r\n", b"\r\n\r\n", b"HTTP/1.1 20 x\r\n\r\n"])
+def test_what_is_no_answer(raw: bytes) -> None:
+    with pytest.raises(BadHead):
+        parse_answer(raw)
+
+
+# ── the body ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def follow(body: Body, data: bytes, cuts: list[int]) -> int:
+    ends = [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    taken = begin = 0
+    for end in ends:
+        part = body.take(data[begin:end])
+        taken += part
+        if part < end - begin:
+            break
+        begin = end
+    return taken
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40)), st.booleans(), st.binary(max_size=20), st.lists(st.integers(0, 2000)))
+def test_a_chunked_body_ends_where_it_ends_however_it_arrives(
+    chunks: list[bytes], has_trailer: bool, behind: bytes, cuts: list[int]
+) -> None:
+    raw = b"".join(b"%X;x=1\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n"
+    raw += b"Trailer: yes\r\n\r\n" if has_trailer else b"\r\n"
+    body = Body(Chunked())
+    assert follow(body, raw + behind, cuts) == len(raw)
+    assert body.is_complete
+
+
+@given(st.binary(min_size=1, max_size=50), st.binary(max_size=20), st.lists(st.integers(0, 100)))
+def test_a_body_with_a_length_ends_where_it_ends(data: bytes, behind: bytes, cuts: list[int]) -> None:
+    body = Body(Length(len(data)))
+    assert not body.is_complete
+    assert follow(body, data + behind, cuts) == len(data)
+    assert body.is_complete
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"x\r\n",
+        b"\r\n",
+        b"-1\r\n",
+        b"0x5\r\n",
+        b"5 \r\n",
+        b"5\n",
+        b"5\rx\r\n",
+        b"5;\0\r\n",
+        b"1" * 16 + b"\r\n",
+        b"2\r\nabc\r\n",
+        b"2\r\nab\n",
+        b"5;" + b"x" * 5000,
+        b"0\r\nTrailer: a\rb\r\n",
+        b"0\r\n" + b"A: b%s\r\n" % (b"c" * 4000) * 5,
+    ],
+)
+def test_chunks_that_could_be_read_in_two_ways_are_refused(raw: bytes) -> None:
+    with pytest.raises(BadHead):
+        Body(Chunked()).take(raw)

@@ -1,0 +1,81 @@
+"""A process runtime to each test, and what this machine must be able to do."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, marker_of, ready_volume, unheard, until_ready
+from tests.contracts.test_runtime_contract import OnThisMachine
+from torpor.ports import Container, Executed, Home
+from torpor.runtimes.process import Options
+
+REQUIRED = os.environ.get("TORPOR_REQUIRE_CONFINEMENT") == "1"
+
+
+def must_have(condition: object, what: str) -> None:
+    """Skip where the machine truly cannot; where confinement is required, that is a failure."""
+    if not condition:
+        if REQUIRED:
+            pytest.fail(f"confinement is required, and this machine lacks it: {what}")
+        pytest.skip(f"this machine lacks it: {what}")
+
+
+class Machine(OnThisMachine):
+    """The contract's world, with a few more words."""
+
+    async def must(self, what: str) -> None:
+        ability = next(ability for ability in await self.process.abilities() if ability.what == what)
+        must_have(ability.confined, f"{what}: {ability.how}")
+
+    async def home(self) -> Home:
+        return await ready_volume(self)
+
+    async def up(self, container: Container | None = None) -> Home:
+        home = container.home if container else await self.home()
+        await self.runtime.ensure_running(container or self.serving(home), FENCE, unheard)
+        if container is None:
+            await until_ready(self, home)
+        return home
+
+    async def sh(self, home: Home, script: str) -> Executed:
+        return await self.runtime.execute(home.workspace_id, ["sh", "-c", script], b"")
+
+
+@pytest.fixture
+async def data_dir() -> AsyncIterator[Path]:
+    # Not pytest's directory: it is closed to other users, and without bubblewrap a home must be reached by its path.
+    data = Path(tempfile.mkdtemp(prefix="torpor-test-"))
+    await asyncio.to_thread(data.chmod, 0o711)
+    yield data
+    await asyncio.to_thread(shutil.rmtree, data)
+
+
+MakeMachine = Callable[..., Machine]
+
+
+@pytest.fixture
+async def make_machine(data_dir: Path) -> AsyncIterator[MakeMachine]:
+    made: list[Machine] = []
+
+    def make(options: Options | None = None, data: Path | None = None) -> Machine:
+        made.append(Machine(data or data_dir, options or Options(grace_s=2.0)))
+        return made[-1]
+
+    yield make
+    for machine in made:
+        await machine.process.close()
+
+
+@pytest.fixture
+async def machine(make_machine: MakeMachine) -> Machine:
+    machine = make_machine()
+    await machine.process.start()
+    return machine
+
+
+__all__ = ["marker_of"]

@@ -1,0 +1,265 @@
+"""What can a workspace see, write, reach and take? Only what it should."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, unheard, until_ended, until_ready
+from tests.contracts.test_runtime_contract import PYTHON
+from tests.runtimes.conftest import Machine, MakeMachine, must_have
+from torpor.ports import Limits
+from torpor.runtimes.process.network import subnet
+
+pytestmark = pytest.mark.anyio
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_other_homes_and_torpors_data_are_not_there(machine: Machine) -> None:
+    await machine.must("files and processes")
+    one, two = await machine.up(), await machine.up()
+    await machine.sh(one, "echo treasure > secret.txt")
+    assert (machine.process.places.volume(one) / "home" / "secret.txt").read_text() == "treasure\n"
+    assert (await machine.sh(two, "ls -A /home")).stdout == b"workspace\n"
+    assert (await machine.sh(two, "ls -A $HOME")).stdout == b""
+    for path in (machine.data, machine.process.places.run, machine.process.places.volume(one), "/root/.ssh", "/etc/shadow"):
+        assert (await machine.sh(two, f"test -e {path}")).exit_code == 1, path
+    found = await machine.sh(two, "find / -xdev -name secret.txt -o -xdev -name marker.json 2>/dev/null | grep -v ^/proc")
+    assert found.stdout == b""
+
+
+async def test_the_home_is_the_only_place_to_write_besides_tmp(machine: Machine) -> None:
+    await machine.must("files and processes")
+    home = await machine.up()
+    for place in (
+        "/",
+        "/usr",
+        "/usr/local/bin",
+        "/etc",
+        "/home",
+        "/opt",
+        "/opt/torpor/inside",
+        "/opt/torpor/site",
+        "/run",
+        "/var",
+    ):
+        assert (await machine.sh(home, f"touch {place}/intruder")).exit_code != 0, place
+    for place in ("/home/workspace", "/tmp", "/var/tmp", "/dev/shm"):
+        assert (await machine.sh(home, f"touch {place}/mine")).exit_code == 0, place
+
+
+async def test_tmp_is_private_and_forgotten(machine: Machine) -> None:
+    await machine.must("files and processes")
+    one, two = await machine.up(), await machine.up()
+    await machine.sh(one, "touch /tmp/mine")
+    assert (await machine.sh(two, "ls -A /tmp")).stdout == b""
+
+
+async def test_the_environment_holds_nothing_of_torpors(make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_SECRET_KEY", "hunter2")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://hunter2@db/torpor")
+    machine = make_machine()
+    await machine.process.start()
+    home = await machine.up()
+    shown = (await machine.sh(home, "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")).stdout.decode()
+    assert "hunter2" not in shown
+    assert "TORPOR" not in shown
+
+
+async def test_a_job_gets_no_secret_from_the_environment(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_SECRET_KEY", "hunter2")
+    home = await machine.home()
+    job = machine.python_job("say(result=dict(os.environ))", writes=False)
+    assert "hunter2" not in (await machine.runtime.run_at_home(home, job, FENCE, unheard)).values()
+
+
+# ── processes and users ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_only_its_own_processes_are_in_sight(machine: Machine) -> None:
+    await machine.must("files and processes")
+    home = await machine.up()
+    names = (await machine.sh(home, "cat /proc/[0-9]*/comm")).stdout.decode().split()
+    assert len(names) <= 5, names
+    assert (await machine.sh(home, f"kill -0 {os.getpid()}")).exit_code != 0
+
+
+async def test_each_workspace_has_a_user_of_its_own_and_no_way_to_become_another(machine: Machine) -> None:
+    await machine.must("user")
+    homes = [await machine.up(), await machine.up()]
+    users = [int((await machine.sh(home, "id -u")).stdout) for home in homes]
+    assert len({0, os.getuid(), *users}) == 3
+    for home, user in zip(homes, users, strict=True):
+        assert (machine.process.places.volume(home) / "home").stat().st_uid == user
+        status = (await machine.sh(home, "cat /proc/self/status /proc/1/status")).stdout.decode()
+        assert status.count("NoNewPrivs:\t1") == 2
+        assert status.count("CapEff:\t0000000000000000") == 2
+        assert status.count("CapPrm:\t0000000000000000") == 2
+
+
+# ── network ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def try_to_reach(host: str, port: int) -> str:
+    code = f"import socket; socket.create_connection(({host!r}, {port}), timeout=1).sendall(b'x')"
+    return f'{PYTHON} -S -c "{code}"'
+
+
+def addresses_of_this_machine() -> list[str]:
+    shown = json.loads(subprocess.run(["ip", "-j", "-4", "addr"], check=True, capture_output=True).stdout)
+    return [address["local"] for link in shown for address in link["addr_info"]]
+
+
+async def test_the_machine_itself_cannot_be_reached(machine: Machine) -> None:
+    await machine.must("network")
+    home = await machine.up()
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            pass  # it does answer here
+        results = await asyncio.gather(*(machine.sh(home, try_to_reach(host, port)) for host in addresses_of_this_machine()))
+    assert all(result.exit_code != 0 for result in results)
+
+
+async def test_another_workspace_cannot_be_reached(machine: Machine) -> None:
+    await machine.must("network")
+    must_have(os.getuid() == 0, "root, to know a workspace's address")
+    one, two = await machine.up(), await machine.up()
+    listen = "import socket,time; s=socket.create_server(('0.0.0.0', 9000)); print('up', flush=True); time.sleep(60)"
+    serving = asyncio.ensure_future(machine.sh(two, f'{PYTHON} -S -c "{listen}"'))
+    await machine.sh(two, "until grep -q :2328 /proc/net/tcp; do sleep 0.01; done")
+    address = (await machine.sh(two, "hostname -I || ip -4 -o addr show eth0")).stdout.decode().split()[0]
+    assert address.startswith("100.")
+    assert (await machine.sh(two, try_to_reach(address, 9000))).exit_code == 0  # it does answer there
+    assert (await machine.sh(one, try_to_reach(address, 9000))).exit_code != 0
+    with pytest.raises(OSError), socket.create_connection((address, 9001), timeout=1):
+        pass
+    serving.cancel()
+
+
+@contextlib.contextmanager
+def an_internet(address: str) -> Iterator[None]:
+    """A network namespace behind a veth, with a server that tells who asked."""
+    name = f"it{secrets.token_hex(4)}"
+    gateway = address.rpartition(".")[0] + ".1"
+    code = (
+        "import socket\n"
+        f"s = socket.create_server(({address!r}, 8080))\n"
+        "print('up', flush=True)\n"
+        "while True:\n"
+        "    c, peer = s.accept(); c.sendall(peer[0].encode()); c.close()\n"
+    )
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    server = None
+    try:
+        steps = f"link add {name} type veth peer name eth0 netns {name}\naddr add {gateway}/24 dev {name}\nlink set {name} up\n"
+        subprocess.run(["ip", "-batch", "-"], input=steps, text=True, check=True)
+        steps = f"link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n"
+        subprocess.run(["ip", "-n", name, "-batch", "-"], input=steps, text=True, check=True)
+        command = ["ip", "netns", "exec", name, "/usr/bin/python3", "-S", "-c", code]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"up\n"
+        yield
+    finally:
+        if server is not None:
+            server.kill()
+            server.communicate()
+        subprocess.run(["ip", "netns", "del", name], check=False)
+        subprocess.run(["ip", "link", "del", name], check=False, stderr=subprocess.DEVNULL)
+
+
+def fetch(address: str) -> str:
+    return (
+        f"{PYTHON} -S -c \"import socket; print(socket.create_connection(('{address}', 8080), timeout=2).recv(99).decode())\""
+    )
+
+
+async def test_outward_is_open_and_shows_this_machines_address(machine: Machine) -> None:
+    await machine.must("network")
+    must_have(os.getuid() == 0, "root, to build something to reach")
+    net = f"198.18.{secrets.randbelow(250)}"
+    with an_internet(f"{net}.2"):
+        home = await machine.up()
+        answer = await machine.sh(home, fetch(f"{net}.2"))
+        assert answer.stdout.decode().strip() == f"{net}.1", answer
+
+
+async def test_where_clouds_hand_out_credentials_is_closed(machine: Machine) -> None:
+    await machine.must("network")
+    must_have(os.getuid() == 0, "root, to build something to reach")
+    net = f"169.254.{1 + secrets.randbelow(250)}"
+    with an_internet(f"{net}.2"):
+        home = await machine.up()
+        with socket.create_connection((f"{net}.2", 8080), timeout=2):
+            pass  # it does answer here
+        assert (await machine.sh(home, fetch(f"{net}.2"))).exit_code != 0
+
+
+async def test_many_start_at_once_each_with_its_own_address(machine: Machine) -> None:
+    await machine.must("network")
+    must_have(os.getuid() == 0, "root")
+    homes = [await machine.home() for _ in range(4)]
+    await asyncio.gather(*(machine.up(machine.silent(home)) for home in homes))
+    shown = [(await machine.sh(home, "ip -4 -o addr show eth0")).stdout.decode().split()[3] for home in homes]
+    assert len(set(shown)) == 4
+
+
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_memory_hog_is_killed_and_nobody_else_hurt(machine: Machine) -> None:
+    await machine.must("memory and processes")
+    home, other = await machine.home(), await machine.up()
+    container = replace(machine.serving(home), limits=Limits(memory_bytes=96 << 20, processes=64))
+    await machine.up(container)
+    await until_ready(machine, home)
+    hog = await machine.sh(home, f"{PYTHON} -S -c \"x = b'x' * (400 << 20)\"")
+    assert hog.exit_code == 137
+    assert (await until_ready(machine, home)).ended is None  # the kernel took the hog, not the program
+    assert (await machine.sh(other, "echo well")).stdout == b"well\n"
+
+
+async def test_a_program_that_takes_too_much_memory_has_ended(machine: Machine) -> None:
+    await machine.must("memory and processes")
+    home = await machine.home()
+    greedy = machine.running(home, (PYTHON, "-S", "-c", "x = b'x' * (400 << 20)"))
+    await machine.up(replace(greedy, limits=Limits(memory_bytes=96 << 20, processes=64)))
+    seen = await until_ended(machine, home)
+    assert seen.ended is not None
+    assert seen.ended.exit_code == 137
+
+
+async def test_a_fork_bomb_is_bounded_and_ends_on_request(machine: Machine) -> None:
+    await machine.must("memory and processes")
+    home, other = await machine.home(), await machine.up()
+    bomb = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)\n"
+    container = machine.running(home, (PYTHON, "-S", "-c", bomb))
+    await machine.up(replace(container, limits=Limits(memory_bytes=256 << 20, processes=40)))
+    equipment = machine.process._equipment
+    assert equipment is not None
+    assert equipment.cgroups is not None
+    counts: list[int] = []
+    for _ in range(1000):
+        counts += [len(equipment.cgroups.members(name)) for name in equipment.cgroups.names()]
+        if counts.count(40) > 20:
+            break
+        await asyncio.sleep(0.01)
+    assert max(counts) == 40
+    assert (await machine.sh(other, "echo well")).stdout == b"well\n"
+    await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+    assert len(equipment.cgroups.names()) == 1
+
+
+def test_every_subnet_lies_in_the_pool_and_none_overlaps() -> None:
+    assert str(subnet(0)) == "100.64.0.0/30"
+    assert str(subnet((1 << 20) - 1)) == "100.127.255.252/30"

@@ -1,0 +1,249 @@
+"""Does everything end that should, and nothing else: on request, by accident, and after kill -9?"""
+
+# ruff: noqa: ASYNC220, ASYNC221, ASYNC240 - a test has nobody else to wait for
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, container_of, marker_of, unheard, until_ended, until_ready
+from tests.contracts.test_runtime_contract import PYTHON
+from tests.runtimes.conftest import Machine, MakeMachine
+from torpor.domain.errors import Hopeless
+from torpor.ports import Fence, Home
+from torpor.runtimes.process import Options, processes
+from torpor.runtimes.process.cgroups import find
+from torpor.runtimes.process.places import places
+
+pytestmark = pytest.mark.anyio
+
+CONFINED = Options(grace_s=1.0)
+BARE = Options(grace_s=1.0, bubblewrap=False, own_network=False, cgroups=False)
+BOTH = pytest.mark.parametrize("options", [CONFINED, BARE], ids=["confined", "bare"])
+
+# Forks twice, in a session of its own, ignores every polite word, and beats in the home.
+ESCAPEE = """
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
+        while True:
+            open('beat', 'w').write(str(time.time())); time.sleep(0.01)
+    os._exit(0)
+while True: time.sleep(1)
+"""
+
+
+async def beats(file: Path) -> bool:
+    """Whether it still goes on."""
+    before = file.read_text()
+    await asyncio.sleep(0.15)
+    return file.read_text() != before
+
+
+async def begins_to_beat(file: Path) -> None:
+    for _ in range(1000):
+        if file.exists():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{file} was never written")
+
+
+@BOTH
+async def test_who_forks_away_is_stopped_too(make_machine: MakeMachine, options: Options) -> None:
+    machine = make_machine(options)
+    await machine.process.start()
+    home = await machine.home()
+    await machine.up(machine.running(home, (PYTHON, "-S", "-c", ESCAPEE)))
+    file = machine.process.places.volume(home) / "home" / "beat"
+    await begins_to_beat(file)
+    assert await beats(file)
+    await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+    assert not await beats(file)
+
+
+@BOTH
+async def test_who_forked_away_ends_with_the_program(make_machine: MakeMachine, options: Options) -> None:
+    machine = make_machine(options)
+    await machine.process.start()
+    home = await machine.home()
+    await machine.up(
+        machine.running(home, (PYTHON, "-S", "-c", ESCAPEE.replace("while True: time.sleep(1)", "time.sleep(0.5)")))
+    )
+    file = machine.process.places.volume(home) / "home" / "beat"
+    await until_ended(machine, home)
+    assert file.exists()
+    assert not await beats(file)
+
+
+@BOTH
+async def test_who_ignores_the_request_is_killed_after_its_grace(make_machine: MakeMachine, options: Options) -> None:
+    machine = make_machine(options)
+    await machine.process.start()
+    home = await machine.home()
+    script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('up', 'w')\nwhile True: time.sleep(1)"
+    await machine.up(machine.running(home, (PYTHON, "-S", "-c", script)))
+    await begins_to_beat(machine.process.places.volume(home) / "home" / "up")
+    begun = time.monotonic()
+    await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+    assert 0.9 <= time.monotonic() - begun < 5
+
+
+async def test_a_frozen_container_holds_up_neither_the_look_nor_its_end(make_machine: MakeMachine) -> None:
+    machine = make_machine(Options(grace_s=0.5, probe_s=0.5))
+    await machine.process.start()
+    home, other = await machine.up(), await machine.up()
+    for record in machine.process.places.records.glob("*.json"):
+        first = processes.Identity(**json.loads(record.read_bytes()))
+        name = machine.process.places.container(home.workspace_id).name
+        if record.stem == name:
+            for identity in processes.tree(first):
+                os.kill(identity.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    survey = await machine.runtime.observe()
+    assert time.monotonic() - begun < 2
+    frozen, well = survey.of(home.workspace_id).container, survey.of(other.workspace_id).container
+    assert frozen is not None
+    assert not frozen.ready
+    assert well is not None
+    assert well.ready
+    await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+    assert await container_of(machine, home) is None
+
+
+async def test_a_cancelled_start_leaves_nothing(machine: Machine) -> None:
+    home = await machine.home()
+    for delay in (0.0, 0.005, 0.02, 0.04, 0.08):
+        start = asyncio.ensure_future(machine.runtime.ensure_running(machine.serving(home), FENCE, unheard))
+        await asyncio.sleep(delay)
+        start.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await start
+        await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert await container_of(machine, home) is None
+        assert not list(machine.process.places.records.iterdir())
+    await machine.up()
+
+
+async def test_a_killed_agent_is_an_ended_container(machine: Machine) -> None:
+    home = await machine.up()
+    record = json.loads(next(machine.process.places.records.glob("*.json")).read_bytes())
+    os.kill(record["pid"], signal.SIGKILL)
+    seen = await until_ended(machine, home)
+    assert seen.ended is not None
+    assert seen.ended.exit_code == 137
+    await machine.runtime.ensure_running(machine.serving(home, 2), FENCE, unheard)
+    await until_ready(machine, home)
+
+
+# ── kill -9 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LIFE = """
+import asyncio, json, sys
+from pathlib import Path
+from torpor.domain.records import Marker
+from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program
+from torpor.runtimes.process import Options, ProcessRuntime
+data, options, workspace_id, program, beat = json.loads(sys.argv[1])
+async def live():
+    runtime = ProcessRuntime(Path(data), options=Options(**options))
+    await runtime.start()
+    home, fence = Home(workspace_id, 1), Fence("op", 5)
+    await runtime.ensure_volume(home, fence)
+    await runtime.mark_volume(home, Marker(workspace_id, 1, ""), fence)
+    await runtime.ensure_running(Container(home, 3, Program("t", tuple(program)), Limits(1 << 29, 99)), fence, print)
+    job = HomeJob(("sh", "-c", 'while :; do date +%N > "$0/job"; sleep 0.01; done'), b"", writes=False)
+    await runtime.run_at_home(home, job, fence, print)
+asyncio.run(live())
+"""
+
+
+@BOTH
+async def test_after_kill_9_everything_is_swept_and_nothing_doubled(
+    make_machine: MakeMachine, data_dir: Path, options: Options
+) -> None:
+    home = Home(str(uuid.uuid4()), 1)
+    program = [PYTHON, "-S", "-c", ESCAPEE]
+    given = json.dumps([str(data_dir), asdict(options), home.workspace_id, program, "beat"])
+    torpor = subprocess.Popen([sys.executable, "-c", LIFE, given], env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
+    files = [places(data_dir).volume(home) / "home" / name for name in ("beat", "job")]
+    try:
+        for file in files:
+            await begins_to_beat(file)
+        assert all([await beats(file) for file in files])
+    finally:
+        torpor.kill()
+        torpor.wait()
+
+    machine = make_machine(options)
+    await machine.process.start()
+    assert not any([await beats(file) for file in files])
+    assert not processes.marked(machine.process.places.run.name)
+    assert (await machine.runtime.observe()).of(home.workspace_id).container is None
+    leftovers = [name for _, name in socket.if_nameindex() if name.startswith(f"torp{machine.process.places.tag}")]
+    assert leftovers == []
+    # What it wrote beside the home outlived it.
+    assert machine.process._volumes.opened(home) == 3
+    fence = Fence("op-2", 5)
+    await machine.runtime.ensure_running(machine.serving(home, 4), fence, unheard)
+    await until_ready(machine, home)
+
+
+async def test_two_do_not_share_a_data_directory(machine: Machine, make_machine: MakeMachine) -> None:
+    home = await machine.up()
+    with pytest.raises(Hopeless):
+        await make_machine().process.start()
+    assert (await machine.sh(home, "echo well")).stdout == b"well\n"
+
+
+async def test_a_stranger_with_a_recorded_number_is_left_alone(tmp_path: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "60"])
+    try:
+        known = processes.identify(stranger.pid)
+        assert known is not None
+        (tmp_path / "old.json").write_text(json.dumps(asdict(replace(known, start_time=known.start_time - 1))))
+        (tmp_path / "boot.json").write_text(json.dumps(asdict(replace(known, boot="another"))))
+        (tmp_path / "junk.json").write_text("{")
+        processes.sweep(tmp_path)
+        assert stranger.poll() is None
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "same.json").write_text(json.dumps(asdict(known)))
+        processes.sweep(tmp_path)
+        assert stranger.wait(5) == -signal.SIGKILL
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+async def test_closing_leaves_nothing_in_the_machine(make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    await machine.process.start()
+    tag = machine.process.places.tag
+    await machine.up()
+    await machine.process.close()
+    assert not machine.process.places.run.exists()
+    assert not [name for _, name in socket.if_nameindex() if name.startswith(f"torp{tag}")]
+    if os.getuid() == 0:
+        for table in ("filter", "nat"):
+            shown = subprocess.run(["iptables", "-w", "5", "-t", table, "-S"], capture_output=True, check=False).stdout
+            assert f"TORPOR-{tag.upper()}".encode() not in shown
+    hierarchies = find()
+    for root in hierarchies.roots if hierarchies else ():
+        assert not (root / f"torpor-{tag}").exists()
+
+
+def test_marker_words_agree() -> None:
+    home = Home("a", 1)
+    assert (marker_of(home).workspace_id, marker_of(home).generation) == ("a", 1)

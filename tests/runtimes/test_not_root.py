@@ -1,0 +1,143 @@
+"""What does the runtime do for somebody who is not root? The same, by user namespaces and pasta, as far as it may."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import torpor
+from tests.contracts.test_runtime_contract import SERVE
+from tests.runtimes.conftest import must_have
+from torpor.runtimes.process.tools import find
+
+NOBODY = 54321
+PYTHON = "/usr/bin/python3"
+
+# Runs as somebody else, with the system's interpreter; says what it saw as one line of JSON.
+LIFE = """
+import asyncio, json, socket, sys, uuid
+from pathlib import Path
+from torpor.domain.records import Marker
+from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program
+from torpor.runtimes.process import Options, ProcessRuntime
+
+data, serve = json.loads(sys.argv[1])
+fence = Fence("op", 1)
+
+async def live():
+    runtime = ProcessRuntime(Path(data), options=Options(grace_s=2.0))
+    await runtime.start()
+    said = {"abilities": {ability.what: [ability.confined, ability.how] for ability in await runtime.abilities()}}
+    try:
+        home = Home(str(uuid.uuid4()), 1)
+        await runtime.ensure_volume(home, fence)
+        await runtime.mark_volume(home, Marker(home.workspace_id, 1, ""), fence)
+        program = Program("t", ("{python}", "-S", "-c", serve))
+        await runtime.ensure_running(Container(home, 1, program, Limits(1 << 29, 64)), fence, print)
+        for _ in range(1000):
+            seen = (await runtime.observe()).of(home.workspace_id).container
+            if seen.ready or seen.ended:
+                break
+            await asyncio.sleep(0.01)
+        said["ready"], said["ended"] = seen.ready, str(seen.ended)
+        if not seen.ready:
+            print(json.dumps(said))
+            return
+        async def sh(script):
+            done = await runtime.execute(home.workspace_id, ["sh", "-c", script], b"")
+            return [done.exit_code, done.stdout.decode(), done.stderr.decode()]
+        server = socket.create_server(("0.0.0.0", 0))
+        port = server.getsockname()[1]
+        look = "ls -A /home; test -e DATA || echo hidden; touch /usr/x /etc/x 2>/dev/null || echo read-only"
+        said["sees"] = await sh(look.replace("DATA", data))
+        async def python(*lines):
+            done = await runtime.execute(home.workspace_id, ["python3", "-S", "-c", "\\n".join(lines)], b"")
+            return done.exit_code
+        said["loopback"] = await python("import socket", f"socket.create_connection(('127.0.0.1', {port}), 1)")
+        fork = "    if os.fork() == 0: time.sleep(5); os._exit(0)"
+        said["bomb"] = await python("import os, time", "for n in range(300):", fork)
+        said["hog"] = await python("x = bytes(2 << 30)")
+        reader, writer = await asyncio.open_unix_connection(runtime.address(home.workspace_id).unix_path)
+        writer.write(b"ping")
+        said["answer"] = (await reader.read()).decode()
+        writer.close()
+        inner = runtime.places.volume(home) / "home"
+        (inner / "ro").mkdir(); (inner / "ro" / "file").write_text("x"); (inner / "ro").chmod(0o500)
+        await runtime.ensure_no_container(home.workspace_id, fence)
+        await runtime.ensure_no_volume(home, fence, archived_revision=1)
+    finally:
+        await runtime.close()
+    said["left"] = [str(path) for path in Path(data, "volumes", ".trash").iterdir()]
+    print(json.dumps(said))
+asyncio.run(live())
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="torpor-test-"))
+    os.chown(path, NOBODY, NOBODY)
+    # The source may lie where only root may look.
+    shutil.copytree(Path(torpor.__file__).parent, path / "source" / "torpor", ignore=shutil.ignore_patterns("__pycache__"))
+    yield path
+    shutil.rmtree(path)
+
+
+def live(place: Path, *, tun: bool) -> dict[str, object]:
+    must_have(os.getuid() == 0, "root, to become somebody else")
+    must_have(Path(PYTHON).exists(), "an interpreter that everybody may run")
+    must_have(find("bwrap"), "bubblewrap")
+    must_have(find("setpriv") and find("unshare"), "util-linux")
+    version = subprocess.run([PYTHON, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, check=True)
+    must_have(version.stdout == b"True\n", "a system interpreter of 3.11 or newer")
+    given = json.dumps([str(place / "data"), SERVE])
+    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", PYTHON, "-c", LIFE, given]
+    # In a mount namespace of its own, so that the device's mode is changed for nobody else.
+    device = (
+        "mount -t tmpfs tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200 && "
+        if tun
+        else "mount -t tmpfs tmpfs /dev/net && "
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", device + 'exec "$@"', "sh", *become],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(place / "source")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def test_confined_by_user_namespaces_and_pasta(place: Path) -> None:
+    must_have(find("pasta"), "pasta")
+    said = live(place, tun=True)
+    abilities = said["abilities"]
+    assert isinstance(abilities, dict)
+    must_have(abilities["files and processes"][0], abilities["files and processes"][1])
+    assert said["ready"], said
+    assert said["sees"] == [0, "workspace\nhidden\nread-only\n", ""]
+    must_have(abilities["network"][0], abilities["network"][1])
+    assert said["loopback"] != 0
+    assert said["bomb"] != 0
+    assert said["hog"] != 0
+    assert said["answer"] == "you said ping"
+    assert said["left"] == []
+
+
+def test_without_a_network_of_its_own_it_gets_a_free_port(place: Path) -> None:
+    said = live(place, tun=False)
+    abilities = said["abilities"]
+    assert isinstance(abilities, dict)
+    assert not abilities["network"][0]
+    must_have(abilities["files and processes"][0], abilities["files and processes"][1])
+    assert said["ready"], said
+    assert said["sees"] == [0, "workspace\nhidden\nread-only\n", ""]
+    assert said["answer"] == "you said ping"

@@ -1,0 +1,89 @@
+"""Does what a template needs come onto the machine once, whole, and usable inside?"""
+
+import asyncio
+import base64
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, LIMITS, unheard, until_ended
+from tests.runtimes.conftest import Machine
+from torpor.domain.errors import Code, Failed
+from torpor.ports import Container, Home, Program
+from torpor.runtimes.process import programs
+
+pytestmark = pytest.mark.anyio
+
+
+def wheel(directory: Path, name: str = "greeter") -> Path:
+    """A package with one script, made here: no index is asked."""
+    files = {
+        f"{name}.py": "import sys\ndef main():\n    print('hello from', sys.prefix)\n",
+        f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{name}-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-1.0.dist-info/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
+    }
+    listed = ""
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        listed += f"{path},sha256={digest},{len(text)}\n"
+    files[f"{name}-1.0.dist-info/RECORD"] = f"{listed}{name}-1.0.dist-info/RECORD,,\n"
+    target = directory / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(target, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return target
+
+
+def container(home: Home, packages: tuple[str, ...], *command: str) -> Container:
+    return Container(home, 1, Program("Greeter", command, {}, packages), LIMITS)
+
+
+# Making an environment with pip in it takes many seconds, and only who has no uv ever does it.
+SLOW = pytest.mark.skipif(os.environ.get("TORPOR_SLOW_TESTS") != "1", reason="slow; set TORPOR_SLOW_TESTS=1")
+
+
+@pytest.mark.parametrize("tool", ["uv", pytest.param("pip", marks=SLOW)])
+async def test_a_script_runs_inside_wherever_it_was_made(
+    machine: Machine, tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tool == "pip":
+        monkeypatch.setattr(programs, "find_uv", lambda: None)
+    elif programs.find_uv() is None:
+        pytest.skip("uv is not installed")
+    packages = (str(wheel(tmp_path)),)
+    one, two = await machine.home(), await machine.home()
+    heard: list[tuple[int, int | None]] = []
+    await asyncio.gather(
+        *(
+            machine.runtime.ensure_running(
+                container(home, packages, "{programs}/bin/greeter"), FENCE, lambda *done: heard.append(done)
+            )
+            for home in (one, two)
+        )
+    )
+    for home in (one, two):
+        seen = await until_ended(machine, home)
+        assert seen.ended is not None
+        assert seen.ended.exit_code == 0, seen.ended
+        assert "hello from" in seen.ended.last_lines
+    assert heard
+    made = list(machine.process.places.programs.iterdir())
+    assert len(made) == 1  # one installation for both, and nothing left beside it
+    begun = asyncio.get_running_loop().time()
+    await machine.runtime.ensure_running(container(one, packages, "{programs}/bin/greeter"), FENCE, unheard)
+    assert asyncio.get_running_loop().time() - begun < 2
+
+
+async def test_what_cannot_be_installed_says_why_and_leaves_nothing(machine: Machine, tmp_path: Path) -> None:
+    home = await machine.home()
+    missing = str(tmp_path / "missing-1.0-py3-none-any.whl")
+    with pytest.raises(Failed) as failure:
+        await machine.runtime.ensure_running(container(home, (missing,), "true"), FENCE, unheard)
+    assert failure.value.code is Code.PROGRAM_INSTALL_FAILED
+    assert "missing" in failure.value.message
+    assert list(machine.process.places.programs.iterdir()) == []
+    assert (await machine.runtime.observe()).of(home.workspace_id).container is None

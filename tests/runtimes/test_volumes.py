@@ -1,0 +1,199 @@
+"""When is a home whole, when is it gone, and when can nobody say?"""
+
+# ruff: noqa: ASYNC240 - a test has nobody else to wait for
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, a_home, marker_of, unheard, until_ready
+from tests.runtimes.conftest import Machine, MakeMachine, must_have
+from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.domain.records import NOTHING_SEEN, SeenVolume
+from torpor.ports import Fence
+from torpor.runtimes.process.places import home_of, places, volume_name
+from torpor.runtimes.process.users import WANTED, pick, user_of
+from torpor.runtimes.process.volumes import Volumes, remove_tree
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"workspace_id": "other", "generation": 1, "manifest_root": ""}'],
+    ids=["empty", "torn", "odd", "foreign"],
+)
+async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Machine, content: str) -> None:
+    home = await machine.home()
+    (machine.process.places.volume(home) / "marker.json").write_text(content)
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None)}
+    with pytest.raises(Failed) as refusal:
+        await machine.runtime.ensure_running(machine.serving(home), FENCE, unheard)
+    assert refusal.value.code is Code.VOLUME_NOT_READY
+
+
+async def test_a_volume_whose_home_was_removed_is_not_ready(machine: Machine) -> None:
+    home = await machine.home()
+    (machine.process.places.volume(home) / "home").rmdir()
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None)}
+
+
+def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
+    volumes = Volumes(places(tmp_path))
+    volumes.open_root()
+    home = a_home()
+    volumes.ensure(home)
+    volumes.mark(home, marker_of(home))
+    (volumes.home_path(home) / "file").write_text("x")
+    grave = volumes.throw_away(home)
+    assert grave is not None
+    assert (grave / "home" / "file").exists()  # nothing is removed yet, and nothing is seen any more
+    assert volumes.all(None) == {}
+    volumes.burn()
+    assert not grave.exists()
+
+
+async def test_the_trash_is_swept_at_the_start(make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    await machine.process.start()
+    home = await machine.home()
+    grave = machine.process._volumes.throw_away(home)
+    await machine.process.close()
+    assert grave is not None
+    assert grave.exists()
+    await machine.process.start()
+    await machine.process.close()
+    assert not grave.exists()
+
+
+def test_read_only_directories_are_removed(tmp_path: Path) -> None:
+    inner = tmp_path / "tree" / "a" / "b"
+    inner.mkdir(parents=True)
+    (inner / "file").write_text("x")
+    (inner / "link").symlink_to("/")
+    for path in (inner, inner.parent):
+        path.chmod(0o500)
+    remove_tree(tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
+
+
+@pytest.mark.parametrize("fate", ["gone", "empty", "other", "unmounted"])
+async def test_a_root_that_is_not_ours_says_nothing(machine: Machine, fate: str) -> None:
+    home = await machine.home()
+    where = machine.process.places
+    aside = machine.data / "aside"
+    where.volumes.rename(aside)
+    match fate:
+        case "empty":
+            where.volumes.mkdir()
+        case "other":
+            shutil.copytree(aside, where.volumes)
+            where.identity.write_text("another disk\n")
+        case "unmounted":
+            where.volumes.write_text("not even a directory")
+        case _:
+            pass
+    with pytest.raises(Unavailable):
+        await machine.runtime.observe()
+    with pytest.raises(Unavailable):
+        await machine.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+
+
+async def test_a_root_that_is_missing_at_the_start_is_not_made_anew(make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    await machine.process.start()
+    home = await machine.home()
+    await machine.process.close()
+    aside = machine.data / "aside"
+    machine.process.places.volumes.rename(aside)
+    await machine.process.start()
+    with pytest.raises(Unavailable):
+        await machine.runtime.observe()
+    aside.rename(machine.process.places.volumes)
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+
+
+async def test_what_was_opened_and_who_was_there_outlives_a_restart(make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    await machine.process.start()
+    home = await machine.home()
+    await machine.runtime.ensure_running(machine.silent(home, revision=7), Fence("op", 5), unheard)
+    await machine.process.close()
+    again = make_machine()
+    await again.process.start()
+    with pytest.raises(Failed) as refusal:
+        await again.runtime.ensure_no_volume(home, Fence("op", 4), archived_revision=None)
+    assert refusal.value.code is Code.STALE_EPOCH
+    with pytest.raises(Failed) as refusal:
+        await again.runtime.ensure_no_volume(home, Fence("op", 5), archived_revision=6)
+    assert refusal.value.code is Code.VOLUME_REOPENED
+    await again.runtime.ensure_no_volume(home, Fence("op", 5), archived_revision=7)
+    assert (await again.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+
+
+async def test_an_opening_that_cannot_be_understood_forbids_deletion(machine: Machine) -> None:
+    home = await machine.home()
+    (machine.process.places.volume(home) / "opened.json").write_text("{")
+    with pytest.raises(Failed) as refusal:
+        await machine.runtime.ensure_no_volume(home, FENCE, archived_revision=99)
+    assert refusal.value.code is Code.VOLUME_REOPENED
+
+
+async def test_a_home_from_another_machine_is_given_to_its_user(machine: Machine) -> None:
+    must_have(os.getuid() == 0, "root, to have several users")
+    home = await machine.home()
+    inner = machine.process.places.volume(home) / "home"
+    (inner / "deep").mkdir()
+    (inner / "deep" / "file").write_text("x")
+    (inner / "link").symlink_to("/etc/passwd")
+    for path in (inner / "deep" / "file", inner / "deep", inner / "link", inner):
+        os.chown(path, 4321, 4321, follow_symlinks=False)
+    before = Path("/etc/passwd").stat().st_uid
+    await machine.up(machine.serving(home))
+    await until_ready(machine, home)
+    assert {path.lstat().st_uid for path in (inner, *inner.rglob("*"))} == {user_of(home.workspace_id)}
+    assert Path("/etc/passwd").stat().st_uid == before
+    assert (await machine.sh(home, "cat deep/file && echo more >> deep/file")).exit_code == 0
+
+
+async def test_deleting_ends_the_job_that_still_fills_it(machine: Machine) -> None:
+    home = a_home()
+    await machine.runtime.ensure_volume(home, FENCE)
+    begun = asyncio.Event()
+    job = machine.python_job("import time; say(progress=[1, 1]); time.sleep(60)", writes=True)
+    filling = asyncio.ensure_future(machine.runtime.run_at_home(home, job, FENCE, lambda *_: begun.set()))
+    await begun.wait()
+    await machine.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+    with pytest.raises(Failed):
+        await asyncio.wait_for(filling, 5)
+
+
+def test_names_go_there_and_back() -> None:
+    for generation in (0, 1, 12):
+        home = a_home(generation)
+        assert home_of(volume_name(home)) == home
+    for name in ("lost+found", ".trash", "ws-x", "ws--home-1", "ws-A-home-1", "ws-a-home-x"):
+        assert home_of(name) is None
+    for bad in ("", "../x", "a/b", "A"):
+        with pytest.raises(ValueError):
+            volume_name(type(a_home())(bad, 1))
+
+
+@pytest.mark.parametrize("mapped", [range(1 << 32), range(65536), range(30000), range(1000)], ids=len)
+def test_a_user_is_mapped_and_always_the_same(mapped: range) -> None:
+    users = {pick(str(number), mapped) for number in range(200)}
+    assert all(user in mapped and user > 0 for user in users)
+    assert users == {pick(str(number), mapped) for number in range(200)}
+    assert len(mapped) < 65536 or len(users) > 190
+    if len(mapped) > WANTED.stop:
+        assert all(user in WANTED for user in users)
+
+
+async def test_the_markers_file_says_what_was_marked(machine: Machine) -> None:
+    home = await machine.home()
+    facts = json.loads((machine.process.places.volume(home) / "marker.json").read_bytes())
+    assert facts == {"workspace_id": home.workspace_id, "generation": 1, "manifest_root": ""}

@@ -1,0 +1,154 @@
+"""Is a template what its file says, and is a broken file found out?"""
+
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+
+import pytest
+
+import torpor
+from torpor.domain.errors import Hopeless, Refused
+from torpor.ports import Program
+from torpor.templates.catalogue import BRACES, PLACEHOLDERS, Template, load, parse, program, template, templates
+
+
+def test_the_product_brings_three_templates() -> None:
+    assert list(templates()) == ["command", "jupyterlab", "terminal"]
+
+
+def test_they_are_read_once_and_cannot_be_changed() -> None:
+    assert templates() is templates()
+    with pytest.raises(FrozenInstanceError):
+        template("terminal").name = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        template("terminal").environment["PATH"] = "/"  # type: ignore[index]
+
+
+def test_terminal_runs_a_file_that_is_there() -> None:
+    assert program(template("terminal"), None) == Program(
+        "terminal", ("{python}", "{inside}/terminal.py"), {"PYTHONPATH": "{site}"}, ()
+    )
+    assert (Path(torpor.__file__).parent / "inside" / "terminal.py").is_file()
+
+
+def test_jupyterlab_is_pinned_and_keeps_its_checks() -> None:
+    made = program(template("jupyterlab"), None)
+    assert [package.split("==")[0] for package in made.packages] == ["jupyterlab"]
+    assert "--ServerApp.ip=127.0.0.1" in made.command
+    assert "--ServerApp.port={port}" in made.command
+    assert not [word for word in made.command if "allow_origin" in word or "disable_check_xsrf" in word]
+
+
+def test_a_command_is_run_as_given() -> None:
+    given = ("python3", "-c", "print('{port}') # $PORT; a b")
+    assert program(template("command"), given) == Program("command", given, {}, ())
+
+
+@pytest.mark.parametrize("name", ["", "Terminal", "vscode", "../terminal", "terminal.toml"])
+def test_an_unknown_template_is_refused_with_what_is_allowed(name: str) -> None:
+    with pytest.raises(Refused, match="command, jupyterlab, terminal") as refused:
+        template(name)
+    assert refused.value.code == "unknown_template"
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "code"),
+    [
+        ("terminal", ("true",), "command_not_taken"),
+        ("jupyterlab", ("true",), "command_not_taken"),
+        ("command", None, "command_required"),
+        ("command", (), "command_required"),
+        ("command", ("",), "command_invalid"),
+        ("command", ("echo", "a\0b"), "command_invalid"),
+    ],
+)
+def test_what_does_not_fit_the_template_is_refused(name: str, command: tuple[str, ...] | None, code: str) -> None:
+    with pytest.raises(Refused) as refused:
+        program(template(name), command)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("name", ["terminal", "jupyterlab"])
+def test_no_command_may_also_be_said_with_an_empty_one(name: str) -> None:
+    assert program(template(name), ()) == program(template(name), None)
+
+
+@pytest.mark.parametrize("chosen", templates().values(), ids=lambda chosen: chosen.name)
+def test_every_placeholder_is_one_that_runtimes_know(chosen: Template) -> None:
+    texts = [*chosen.command, *chosen.environment.values()]
+    assert {name for text in texts for name in BRACES.findall(text)} <= set(PLACEHOLDERS)
+
+
+GOOD = {
+    "name": '"good"',
+    "title": '"Good"',
+    "description": '"It is good."',
+    "command": '["{python}", "-m", "http.server", "{port}"]',
+    "environment": '{ HOME_PAGE = "{inside}/page" }',
+    "packages": '["good-thing[extra]==1.2.3"]',
+}
+
+
+def written(fields: dict[str, str]) -> str:
+    return "".join(f"{field} = {value}\n" for field, value in fields.items())
+
+
+def test_a_good_file_is_read() -> None:
+    assert parse("good.toml", written(GOOD)) == Template(
+        "good",
+        "Good",
+        "It is good.",
+        ("{python}", "-m", "http.server", "{port}"),
+        {"HOME_PAGE": "{inside}/page"},
+        ("good-thing[extra]==1.2.3",),
+        takes_command=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", None),
+        ("name", '"Good"'),
+        ("name", '"good--name"'),
+        ("name", '"other"'),
+        ("name", "7"),
+        ("title", None),
+        ("title", '""'),
+        ("description", None),
+        ("description", '"two\\nlines"'),
+        ("command", None),
+        ("command", "[]"),
+        ("command", '"good --port {port}"'),
+        ("command", '["good", 8080]'),
+        ("command", '["good", "{prot}"]'),
+        ("environment", '["A=B"]'),
+        ("environment", "{ A = 1 }"),
+        ("environment", '{ "A-B" = "1" }'),
+        ("environment", '{ A = "{home}" }'),
+        ("packages", '"good==1"'),
+        ("packages", '["good"]'),
+        ("packages", '["good>=1"]'),
+        ("takes_command", '"yes"'),
+        ("comand", '["good"]'),
+    ],
+)
+def test_a_broken_file_is_an_error_that_names_file_and_field(field: str, value: str | None) -> None:
+    fields = {key: text for key, text in GOOD.items() if key != field} | ({field: value} if value is not None else {})
+    with pytest.raises(Hopeless, match=rf"^good\.toml: {field}: "):
+        parse("good.toml", written(fields))
+
+
+def test_a_command_beside_takes_command_is_an_error() -> None:
+    with pytest.raises(Hopeless, match=r"^good\.toml: command: must not stand beside takes_command"):
+        parse("good.toml", written({**GOOD, "takes_command": "true"}))
+
+
+def test_what_is_no_toml_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("name = ", encoding="utf-8")
+    with pytest.raises(Hopeless, match=r"^bad\.toml: not TOML"):
+        load(tmp_path)
+
+
+def test_the_refusal_names_who_takes_a_command() -> None:
+    with pytest.raises(Refused, match="choose command"):
+        program(replace(template("terminal"), name="x"), ("true",))

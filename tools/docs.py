@@ -1,0 +1,218 @@
+"""Which documents repeat the source, and do they still say the same?
+
+python tools/docs.py            draws them
+python tools/docs.py --check    fails when one of them is not as it would be drawn
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from torpor.api.refusals import STATUS_OF
+from torpor.domain.effects import NEXT_EFFECT
+from torpor.domain.errors import CODE_MEANS, IS_RETRIED
+from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, WAITS_FOR
+from torpor.domain.knobs import TIMEOUTS_S
+from torpor.domain.states import LEVEL, Operation, Phase, Wish
+from torpor.domain.transitions import NEXT_OPERATION, TURNS, Standing
+from torpor.settings import PREFIX, SECRET, Settings
+from torpor.templates.catalogue import PLACEHOLDERS, templates
+
+ROOT = Path(__file__).parent.parent
+DRAWN = "<!-- Drawn from the source by `make docs`; do not edit. -->\n\n"
+WISHES = (Wish.ARCHIVED, Wish.STANDBY, Wish.RUNNING, Wish.DELETED)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def states_page() -> str:
+    operations = [operation for operation in Operation if operation is not Operation.NONE]
+    return DRAWN + "\n".join(
+        (
+            "# States and operations\n",
+            "![The phases and the operations between them](../pictures/states.svg)\n",
+            "## Phases\n",
+            table(("phase", "level", "a workspace in it"), [(p.value, str(LEVEL.get(p, "-")), PHASE_MEANS[p]) for p in Phase]),
+            "## From where it stands and what is wished to the next operation\n",
+            table(
+                ("stands at, wish:", *(wish.value for wish in WISHES)),
+                [(standing.value, *(_dash(NEXT_OPERATION[standing][wish]) for wish in WISHES)) for standing in Standing],
+            ),
+            "## Operations\n",
+            table(
+                ("operation", "means", "is done when seen", "seconds without progress"),
+                [(o.value, OPERATION_MEANS[o], WAITS_FOR[o], f"{TIMEOUTS_S[o]:g}") for o in operations],
+            ),
+            "## Safe points: may an operation under way turn when the wish changes to ...?\n",
+            table(
+                ("operation", *(wish.value for wish in WISHES)),
+                [(o.value, *(TURNS[o][wish].value for wish in WISHES)) for o in operations],
+            ),
+        )
+    )
+
+
+def _dash(operation: Operation) -> str:
+    return "-" if operation is Operation.NONE else operation.value
+
+
+def errors_page() -> str:
+    return DRAWN + "\n".join(
+        (
+            "# Errors\n",
+            "## Reasons (`error_info.reason`)\n",
+            table(("reason", "tried again"), [(r.value, "yes" if retried else "no") for r, retried in IS_RETRIED.items()]),
+            "## What a provider's code means\n",
+            table(("code", "reason"), [(code.value, reason.value) for code, reason in CODE_MEANS.items()]),
+            "## Refusals of the API (`code` of `application/problem+json`)\n",
+            table(("code", "status"), [(code, str(status)) for code, status in STATUS_OF.items()]),
+        )
+    )
+
+
+def settings_page() -> str:
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = "the user's data folder" if name == "data" else "-" if field.default is None else str(field.default)
+        secret = " (never printed)" if name in SECRET else ""
+        rows.append((f"`{name}`", f"`{PREFIX}{name.upper()}`", default, f"{field.description}{secret}"))
+    intro = (
+        "Command line, then environment, then `torpor.toml` (in the current folder, or where `TORPOR_CONFIG` points), then the "
+        "default. A wrong value is refused at the start, with its name and what is allowed.\n"
+    )
+    return DRAWN + "\n".join(("# Settings\n", intro, table(("in torpor.toml", "environment", "default", "what it is"), rows)))
+
+
+def templates_page() -> str:
+    rows = [(one.name, one.title, one.description, "yes" if one.takes_command else "no") for one in templates().values()]
+    holders = [(f"`{{{name}}}`", meaning) for name, meaning in PLACEHOLDERS.items()]
+    return DRAWN + "\n".join(
+        (
+            "# Templates\n",
+            table(("name", "title", "description", "takes a command"), rows),
+            "## What a template's command and environment may refer to\n",
+            table(("placeholder", "is"), holders),
+        )
+    )
+
+
+def openapi() -> str:
+    from typing import Any, cast
+
+    from torpor.api.app import Health, make_app
+
+    nothing: Any = None
+    app = make_app(nothing, nothing, nothing, cast(Health, nothing), base_url="http://localhost:8080")
+    return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
+
+
+# ── the picture ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PLACES: Mapping[Standing, tuple[int, int]] = {
+    Standing.RUNNING: (400, 60),
+    Standing.STANDBY: (400, 180),
+    Standing.ARCHIVED: (400, 300),
+    Standing.PENDING: (110, 300),
+    Standing.DELETED: (690, 300),
+}
+# Where an operation that is done leaves the workspace.
+LEADS_TO: Mapping[Operation, Standing] = {
+    Operation.PROVISIONING: Standing.STANDBY,
+    Operation.RESTORING: Standing.STANDBY,
+    Operation.STARTING: Standing.RUNNING,
+    Operation.STOPPING: Standing.STANDBY,
+    Operation.ARCHIVING: Standing.ARCHIVED,
+    Operation.CREATE_EMPTY_ARCHIVE: Standing.ARCHIVED,
+    Operation.DELETING: Standing.DELETED,
+}
+
+
+def picture() -> str:
+    """The phases on their levels, with an arrow for every operation that the table knows between them."""
+    arrows = sorted(
+        {
+            (standing, operation)
+            for standing in PLACES
+            for operation in NEXT_OPERATION[standing].values()
+            if operation is not Operation.NONE and LEADS_TO[operation] is not standing
+        },
+        key=lambda arrow: (arrow[0].name, arrow[1].name),
+    )
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 370" font-family="system-ui, sans-serif" font-size="14">',
+        "<title>The phases of a workspace and the operations between them</title>",
+        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0 L10 5 L0 10 z" fill="#5b6b7b"/></marker></defs>',
+        '<rect width="800" height="370" rx="12" fill="#f7f8fa"/>',
+    ]
+    pairs: dict[frozenset[Standing], list[tuple[Standing, Operation]]] = {}
+    for begin, operation in arrows:
+        pairs.setdefault(frozenset((begin, LEADS_TO[operation])), []).append((begin, operation))
+    for both in pairs.values():
+        for number, (begin, operation) in enumerate(both):
+            parts.append(_arrow(PLACES[begin], PLACES[LEADS_TO[operation]], operation.value, number, len(both)))
+    for standing, (x, y) in PLACES.items():
+        fill = {"RUNNING": "#2f7d5d", "STANDBY": "#3b6ea5", "ARCHIVED": "#5b4b8a"}.get(standing.name, "#6b7280")
+        parts.append(f'<rect x="{x - 60}" y="{y - 20}" width="120" height="40" rx="20" fill="{fill}"/>')
+        parts.append(f'<text x="{x}" y="{y + 5}" text-anchor="middle" fill="#fff" font-weight="600">{standing.name}</text>')
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def _arrow(begin: tuple[int, int], end: tuple[int, int], label: str, number: int, count: int) -> str:
+    (x1, y1), (x2, y2) = begin, end
+    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
+    along = ((x2 - x1) / length, (y2 - y1) / length)
+    across = (-along[1], along[0])
+    aside = 14 if count > 1 else 0
+    reach_x, reach_y = (62 if abs(along[0]) > 0.6 else 0), 22
+    from_x, from_y = x1 + along[0] * reach_x + across[0] * aside, y1 + along[1] * reach_y + across[1] * aside
+    to_x, to_y = x2 - along[0] * reach_x + across[0] * aside, y2 - along[1] * reach_y + across[1] * aside
+    text_x, text_y = (from_x + to_x) / 2 + across[0] * 8, (from_y + to_y) / 2 + across[1] * 8 + 4
+    anchor = "middle" if abs(across[0]) < 0.5 else "start" if across[0] > 0 else "end"
+    if anchor == "middle":
+        text_y = (from_y + to_y) / 2 - 8
+    if label == Operation.PROVISIONING.value:
+        anchor, text_x = "end", text_x - 12
+    return (
+        f'<line x1="{from_x:.0f}" y1="{from_y:.0f}" x2="{to_x:.0f}" y2="{to_y:.0f}" stroke="#5b6b7b" stroke-width="1.6"'
+        f' marker-end="url(#tip)"/><text x="{text_x:.0f}" y="{text_y:.0f}" text-anchor="{anchor}" fill="#374151"'
+        f' font-size="12">{label}</text>'
+    )
+
+
+DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    "docs/reference/states.md": states_page,
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/settings.md": settings_page,
+    "docs/reference/templates.md": templates_page,
+    "docs/reference/openapi.json": openapi,
+    "docs/pictures/states.svg": picture,
+}
+
+
+def main(*, check: bool) -> int:
+    assert NEXT_EFFECT.keys() | {Operation.NONE} == set(Operation)
+    stale = []
+    for name, draw in DOCUMENTS.items():
+        path, text = ROOT / name, draw()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if check and stale:
+        print(f"not as the source says (run `make docs`): {', '.join(stale)}", file=sys.stderr)
+        return 1
+    print(f"{len(DOCUMENTS)} documents are as the source says" if check or not stale else f"drawn: {', '.join(stale)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv[1:]))
