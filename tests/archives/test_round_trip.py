@@ -286,7 +286,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
     place = Place(Address.parse(f"file://{tmp_path}/store"))
     with pytest.raises(Failed, match="'busy' changed") as caught:
         pack(place, Order(KEY, 3, 7), home, somebody_writes)
-    assert caught.value.code is Code.VOLUME_REOPENED
+    assert caught.value.code is Code.HOME_CHANGED
     assert fetch(place, KEY) is None
     assert not list((tmp_path / "store").rglob("*#*"))
 
@@ -301,7 +301,7 @@ def test_a_directory_that_changes_while_it_is_read(tmp_path: Path) -> None:
 
     with pytest.raises(Failed, match="changed") as caught:
         pack(Place(Address.parse(f"file://{tmp_path}/store")), Order(KEY, 3, 7), home, somebody_writes)
-    assert caught.value.code is Code.VOLUME_REOPENED
+    assert caught.value.code is Code.HOME_CHANGED
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount")

@@ -195,6 +195,14 @@ def test_the_environment_counts_more(torpor: Torpor, api: StandIn, data: Path, m
     assert api.asked[0].token == "another"
 
 
+def test_a_wrong_setting_in_the_environment_is_refused_too(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_PORT", "many")
+    assert torpor("list").code == 2
+    monkeypatch.delenv("TORPOR_PORT")
+    monkeypatch.setenv("TORPOR_CONFIG", "/no/such/file")
+    assert torpor("list").code == 2
+
+
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "http://x:port"])
 def test_an_address_that_is_none(torpor: Torpor, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORPOR_URL", url)

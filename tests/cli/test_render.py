@@ -84,11 +84,18 @@ def test_what_a_program_wrote_does_not_steer_the_terminal() -> None:
 def test_the_list_has_a_line_for_each() -> None:
     asleep = workspace(name="night", phase="STANDBY", desired_state="RUNNING", operation="STARTING", progress=40)
     lines = to_text(render.workspaces([workspace(), asleep], NOW)).splitlines()
-    assert lines[0].split() == ["NAME", "PHASE", "UNDER", "WAY", "WISH", "TEMPLATE", "OWNER", "LAST", "USED", "URL"]
+    assert lines[0].split() == ["NAME", "PHASE", "UNDER", "WAY", "WISH", "TEMPLATE", "LAST", "USED", "URL"]
     assert lines[1].split()[:3] == ["demo", "RUNNING", "-"]
     assert "STARTING 40 %" in lines[2]
     assert "3 min ago" in lines[2]
     assert len(lines) == 3
+
+
+def test_the_list_names_owners_where_they_differ_and_what_is_wrong() -> None:
+    other = workspace(owner="eve", phase="ERROR", error=error(reason="DataLost"))
+    lines = to_text(render.workspaces([workspace(), other], NOW)).splitlines()
+    assert "OWNER" in lines[0]
+    assert lines[2].split()[1:3] == ["ERROR", "DataLost"]
 
 
 def test_an_empty_list_says_what_to_do() -> None:
@@ -101,7 +108,7 @@ def test_a_workspace_is_an_aligned_list_with_its_conditions() -> None:
     values = {line[:16].strip(): line[16:].strip() for line in lines if line[:16].strip()}
     assert values["name"] == "demo"
     assert values["command"] == "python -m http.server 'a b'"
-    assert values["phase"] == "RUNNING, since 3 min ago"
+    assert values["phase"] == "RUNNING, reached 3 min ago"
     assert values["sleeps after"] == "5 min without use"
     assert values["archived after"] == "1 d asleep"
     assert any(line.split()[:3] == ["storage.volume_ready", "True", "Ready"] for line in lines)
@@ -110,7 +117,7 @@ def test_a_workspace_is_an_aligned_list_with_its_conditions() -> None:
 
 def test_an_error_is_shown_with_its_context() -> None:
     shown = to_text(render.workspace(workspace(phase="ERROR", error=error()), NOW))
-    for part in ("RetryExceeded", "exit code 7", "not by itself", "4 times, the last 3 min ago", "two"):
+    for part in ("RetryExceeded", "exit code 7", "not by itself", "4 times, the last time 3 min ago", "two"):
         assert part in shown
 
 
@@ -179,4 +186,4 @@ def test_lines_about_a_wish() -> None:
     assert wish_line(workspace(phase="STANDBY")).startswith("demo is STANDBY; RUNNING is wished")
     assert reached_line(workspace(phase="STANDBY")) == "demo is STANDBY"
     retried = workspace(operation="STARTING", error=error(is_terminal=False, error_count=1))
-    assert "failed 1 times so far and is tried again" in change_line(retried)
+    assert "failed once so far and is tried again" in change_line(retried)

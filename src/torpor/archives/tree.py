@@ -1,7 +1,7 @@
 """What is in a home, and what is the hash of it all?
 
 Directories are held open and everything is reached from there by name, so a link is never followed, no path is too long, and
-a directory that is renamed meanwhile leads nowhere else. A home that somebody still writes to is found out: VOLUME_REOPENED.
+a directory that is renamed meanwhile leads nowhere else. A home that somebody still writes to is found out: HOME_CHANGED.
 """
 
 import contextlib
@@ -288,7 +288,7 @@ def _identity(seen: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _changed(path: str) -> Failed:
-    return Failed(Code.VOLUME_REOPENED, f"{path!r} changed while it was read: somebody still writes to this home", path=path)
+    return Failed(Code.HOME_CHANGED, f"{path!r} changed while it was read: somebody still writes to this home", path=path)
 
 
 class _troubles:  # noqa: N801 - reads as a word where it stands; a class, since it is entered for every file
@@ -306,5 +306,5 @@ class _troubles:  # noqa: N801 - reads as a word where it stands; a class, since
         if isinstance(error, FileNotFoundError):
             raise _changed(self._path) from error
         if isinstance(error, OSError):
-            code = ERRNO_MEANS.get(error.errno or 0, Code.INTERNAL)
+            code = ERRNO_MEANS.get(error.errno or 0, Code.HOME_UNREADABLE)
             raise Failed(code, f"cannot read {self._path!r}: {error.strerror}", path=self._path) from error

@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from torpor.cli.wording import NOTHING, ago, change_line, clean, duration, size, standing_words, trouble_words
+from torpor.cli.wording import NOTHING, ago, change_line, clean, duration, size, standing_words, times, trouble_words
 
 Record = Mapping[str, Any]
 
@@ -33,15 +33,17 @@ OUTCOME_STYLE = {"DONE": "green", "FAILED": "red", "TURNED": "yellow", "ABANDONE
 def workspaces(items: Sequence[Record], now: datetime) -> RenderableType:
     if not items:
         return Text("There are no workspaces yet; `torpor create NAME` makes one.")
-    table = _table("NAME", "PHASE", "UNDER WAY", "WISH", "TEMPLATE", "OWNER", "LAST USED", "URL")
+    # Whose they are is worth a column only where they are not all of one owner: terminals are narrow.
+    owners = ["OWNER"] if len({item["owner"] for item in items}) > 1 else []
+    table = _table("NAME", "PHASE", "UNDER WAY", "WISH", "TEMPLATE", *owners, "LAST USED", "URL")
     for item in items:
         table.add_row(
             _text(item["name"], "bold"),
             _phase(item["phase"]),
-            _under_way(item),
+            _text(_briefly(item)),
             _text(item["desired_state"]),
             _text(item["template"]),
-            _text(item["owner"]),
+            *([_text(item["owner"])] if owners else []),
             _text(ago(item["last_access_at"], now)),
             _text(item["url"]),
         )
@@ -56,7 +58,7 @@ def workspace(item: Record, now: datetime) -> RenderableType:
         ("template", _text(item["template"])),
         ("command", _text(shlex.join(item.get("command") or []) or None)),
         ("wish", _text(f"{item['desired_state']} (version {item['wish_version']})")),
-        ("phase", Text.assemble(_phase(item["phase"]), f", since {ago(item['phase_changed_at'], now)}")),
+        ("phase", Text.assemble(_phase(item["phase"]), f", reached {ago(item['phase_changed_at'], now)}")),
         ("under way", _under_way(item)),
         ("seen", _text(f"{item['observed_status']}, health {item['health_status']}, {ago(item['observed_at'], now)}")),
         ("url", _text(item["url"])),
@@ -195,7 +197,7 @@ def _error(error: Record, now: datetime) -> Table:
         ("  reason", _text(error["reason"], "red")),
         ("  message", _text(error["message"])),
         ("  during", _text(during)),
-        ("  failed", _text(f"{error['error_count']} times, the last {ago(error['occurred_at'], now)}")),
+        ("  failed", _text(f"{times(error['error_count'])}, the last time {ago(error['occurred_at'], now)}")),
         ("  goes on", _text("not by itself: see `torpor explain`" if error["is_terminal"] else "it is tried again")),
     ]
     facts += [(f"  {name}", _text(_value(value))) for name, value in (error["context"] or {}).items()]
@@ -224,6 +226,12 @@ def _under_way(item: Record) -> Text:
     words = standing_words(item).partition(", ")[2]
     trouble = trouble_words(item) if item["operation"] != "NONE" else ""
     return _text(f"{words} ({trouble})" if trouble else words or None)
+
+
+def _briefly(item: Record) -> str | None:
+    """What is under way, or why nothing is: `STARTING 40 %, ActionFailed`."""
+    operation = standing_words(item).partition(", ")[2]
+    return ", ".join(word for word in (operation, item["error"]["reason"] if item["error"] else "") if word) or None
 
 
 def _took(item: Record, now: datetime) -> str:

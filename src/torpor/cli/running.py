@@ -19,7 +19,7 @@ def running_pid(data: Path) -> int | None:
     try:
         with path.open(encoding="utf-8") as file:
             return None if _lock(file) else _pid_in(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

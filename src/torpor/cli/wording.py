@@ -54,6 +54,10 @@ def size(count: int | None) -> str:
     return f"{count} B" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
 
 
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def clean(text: object) -> str:
     """What a program in a workspace may have written must not steer the terminal that shows it."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
@@ -74,7 +78,7 @@ def trouble_words(workspace: Mapping[str, Any]) -> str:
     error = workspace["error"]
     if error is None:
         return ""
-    counted = "" if error["is_terminal"] else f", failed {error['error_count']} times so far and is tried again"
+    counted = "" if error["is_terminal"] else f", failed {times(error['error_count'])} so far and is tried again"
     return clean(f"{error['reason']}: {error['message']}{counted}")
 
 

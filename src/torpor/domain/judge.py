@@ -51,7 +51,8 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
                 absent=True,
             )
     in_doubt = workspace.deleted_at is None and (
-        (is_missing and not missing_confirmed) or (is_adrift and not adrift_confirmed and not _is_stopping(workspace, seen_twice=False))
+        (is_missing and not missing_confirmed)
+        or (is_adrift and not adrift_confirmed and not _is_stopping(workspace, seen_twice=False))
     )
     if in_doubt and error is None and _is_terminal(workspace.error):
         # In doubt nothing is lifted yet: phase ERROR is never without its error, and both go at the second look.

@@ -100,9 +100,7 @@ STANDS_ON: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.STARTING: lambda workspace, verdict: verdict.volume_ready and not workspace.is_archived,
     _O.STOPPING: lambda _workspace, _verdict: True,
     # Not under a process that may be writing, whoever started it.
-    _O.ARCHIVING: lambda workspace, verdict: (
-        not verdict.container_present and (verdict.volume_ready or workspace.is_archived)
-    ),
+    _O.ARCHIVING: lambda workspace, verdict: not verdict.container_present and (verdict.volume_ready or workspace.is_archived),
     # The empty archive would cover a home that came late.
     _O.CREATE_EMPTY_ARCHIVE: lambda workspace, verdict: not verdict.volume_ready and not workspace.expects_volume,
     # A home that was out of sight when DELETING began, or reopened since, is not saved; after undelete nothing is removed.

@@ -24,6 +24,7 @@ from torpor.runtimes.process.patience import to_the_end
 from torpor.runtimes.process.places import make_run_directory, places, short
 from torpor.runtimes.process.programs import Programs
 from torpor.runtimes.process.supervisor import Equipment, Supervisor
+from torpor.runtimes.process.tools import ToolFailed
 from torpor.runtimes.process.volumes import Volumes, remove_tree
 
 P = ParamSpec("P")
@@ -74,8 +75,11 @@ class ProcessRuntime:
                 pass  # every look says so, until it is there again
             else:
                 self._burn(None)
-        except BaseException:
+        except BaseException as error:
+            await to_the_end(asyncio.to_thread(self._leave_nothing))
             self._give_back()
+            if isinstance(error, OSError | ToolFailed):
+                raise Hopeless(f"the process runtime cannot start in {self.places.data}: {error}") from error
             raise
         self._equipment = Equipment(self.places, self._options, confinement, groups, veths)
 
@@ -90,9 +94,7 @@ class ProcessRuntime:
         if (equipment := self._equipment) is not None:
             if equipment.veths is not None:
                 await equipment.veths.remove()
-            if equipment.cgroups is not None:
-                await asyncio.to_thread(equipment.cgroups.remove)
-            await asyncio.to_thread(remove_tree, self.places.run)
+            await asyncio.to_thread(self._leave_nothing)
             self._equipment = None
         self._give_back()
 
@@ -132,6 +134,12 @@ class ProcessRuntime:
             if path != self.places.records:
                 remove_tree(path)
         self._programs.sweep()
+
+    def _leave_nothing(self) -> None:
+        """Of this boot; what is in the data directory stays."""
+        if (found := cgroups.find()) is not None:
+            Cgroups(found, self.places.tag).remove()
+        remove_tree(self.places.run)
 
     async def _prepare_network(self, confinement: Confinement) -> Veths | None:
         if confinement.network is not Network.VETH:

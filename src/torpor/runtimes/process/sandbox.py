@@ -95,10 +95,11 @@ def login_shell() -> str:
     return "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 
 
-def environment(given: Mapping[str, str], *, home: str, port: int, interpreter_bin: str) -> dict[str, str]:
+def environment(given: Mapping[str, str], *, home: str, port: int, last_in_path: Iterable[str]) -> dict[str, str]:
     """Nothing of Torpor's own environment: it holds what a workspace must never learn."""
+    system = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
     return {
-        "PATH": f"{home}/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{interpreter_bin}",
+        "PATH": ":".join((f"{home}/.local/bin", *system, *last_in_path)),
         "HOME": home,
         "USER": USER,
         "LOGNAME": USER,

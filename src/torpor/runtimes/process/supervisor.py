@@ -153,7 +153,9 @@ class Supervisor:
             home=sandbox.HOME if alone else str(self._home),
         )
         given = {name: known.fill(value) for name, value in program.environment.items()}
-        environment = sandbox.environment(given, home=known.home, port=port, interpreter_bin=str(sandbox.interpreter().parent))
+        last = [f"{known.programs}/bin"] if self._programs else []
+        last += [str(sandbox.interpreter().parent)]
+        environment = sandbox.environment(given, home=known.home, port=port, last_in_path=last)
         if not alone:
             environment[processes.MARK] = self._mark
         return Orders(

@@ -1,0 +1,1 @@
+"""The web page: what people see of Torpor."""

@@ -1,0 +1,46 @@
+"""Are both versions of control groups found and filled as the kernel wants them? Version 2 here on plain files only."""
+
+from pathlib import Path
+
+import pytest
+
+from torpor.ports import Limits
+from torpor.runtimes.process.cgroups import Cgroups, Hierarchies, find
+
+V1 = """\
+30 23 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
+31 30 0:27 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory
+32 30 0:28 / /sys/fs/cgroup/pids rw,nosuid - cgroup cgroup rw,pids
+"""
+
+
+def test_version_1_has_a_hierarchy_for_each(tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_text(V1)
+    assert find(tmp_path / "mounts") == Hierarchies(1, Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/pids"))
+
+
+@pytest.mark.parametrize(("controllers", "usable"), [("cpu memory pids", True), ("hugetlb", False)])
+def test_version_2_counts_only_with_its_controllers(tmp_path: Path, controllers: str, usable: bool) -> None:
+    (tmp_path / "cgroup.controllers").write_text(controllers)
+    (tmp_path / "mounts").write_text(f"30 23 0:26 / {tmp_path} rw,nosuid - cgroup2 cgroup2 rw\n")
+    assert find(tmp_path / "mounts") == (Hierarchies(2, tmp_path, tmp_path) if usable else None)
+
+
+def test_without_any_there_are_none(tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_text("22 1 0:21 / /proc rw - proc proc rw\n")
+    assert find(tmp_path / "mounts") is None
+
+
+def test_a_group_of_version_2_gets_its_limits(tmp_path: Path) -> None:
+    cgroups = Cgroups(Hierarchies(2, tmp_path, tmp_path), "tag")
+    parent = tmp_path / "torpor-tag"
+    parent.mkdir()
+    for directory in (tmp_path, parent):
+        (directory / "cgroup.subtree_control").write_text("cpu")
+        (directory / "cgroup.procs").write_text("")
+    cgroups.prepare()
+    assert (parent / "cgroup.subtree_control").read_text() == "+memory +pids"
+    doors = cgroups.make("one", Limits(memory_bytes=1 << 30, processes=99))
+    assert doors == [parent / "one" / "cgroup.procs"]
+    written = {path.name: path.read_text() for path in (parent / "one").iterdir()}
+    assert written == {"pids.max": "99", "memory.max": str(1 << 30), "memory.swap.max": "0", "memory.oom.group": "0"}

@@ -1,0 +1,68 @@
+"""Is a change written whole or not at all, by the one who may?"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.control.plant import plant
+from torpor.domain.records import AttemptClosed, AttemptOpened, Change
+from torpor.domain.states import Operation, Outcome, Stage, Wish
+
+pytestmark = pytest.mark.anyio
+
+OP_ID = "00000000-0000-4000-8000-000000000001"
+OTHER = "00000000-0000-4000-8000-000000000002"
+
+
+async def test_compare_and_set_and_fence(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
+        loaded = await here.controller_store.load()
+        (row,) = loaded.workspaces
+        begun = replace(
+            row,
+            operation=Operation.STARTING,
+            stage=Stage.CALL,
+            op_id=OP_ID,
+            op_attempt=1,
+            op_started_at=loaded.now,
+            deadline_at=loaded.now,
+        )
+        change = Change(row, begun, opened=AttemptOpened(OP_ID, Operation.STARTING, 1, 0), if_wish_unchanged=True)
+
+        assert await here.controller_store.persist([change], epoch=99) == frozenset(), "nobody holds that epoch"
+        stale = replace(change, before=replace(row, version=row.version + 7))
+        assert await here.controller_store.persist([stale], epoch=1) == frozenset(), "the row has moved on"
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        assert await here.controller_store.persist([change], epoch=1) == frozenset(), "the wish has changed"
+        assert await here.wishes.history(here.user, "demo") == [], "nothing of a refused change is written"
+
+        ((row,), now) = ((await here.controller_store.load()).workspaces, loaded.now)
+        change = replace(change, before=row, after=replace(begun, wish_version=row.wish_version))
+        assert await here.controller_store.persist([change], epoch=1) == {row.id}
+        (again,) = (await here.controller_store.load()).workspaces
+        assert (again.version, again.epoch, again.operation) == (row.version + 1, 1, Operation.STARTING)
+
+        # Closing one attempt and opening the next is one change, though only one may be under way.
+        turned = Change(
+            again,
+            replace(again, op_id=OTHER, operation=Operation.STOPPING, deadline_at=now),
+            opened=AttemptOpened(OTHER, Operation.STOPPING, 1, 0),
+            closed=AttemptClosed(OP_ID, 1, Outcome.TURNED),
+        )
+        assert await here.controller_store.persist([turned], epoch=1) == {row.id}
+        history = await here.wishes.history(here.user, "demo")
+        assert [(one.kind, one.outcome) for one in history] == [
+            (Operation.STOPPING, None),
+            (Operation.STARTING, Outcome.TURNED),
+        ]
+
+
+async def test_a_sleeper_is_not_even_read(database_url: str) -> None:
+    async with plant(database_url) as here:
+        await here.wishes.create(here.user, name="demo")
+        await here.until("demo", lambda seen: seen.phase == "RUNNING" and seen.operation == "NONE")
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        asleep = await here.until("demo", lambda seen: seen.phase == "ARCHIVED" and seen.operation == "NONE")
+        assert (await here.controller_store.load()).workspaces == ()
+        assert [one.id for one in (await here.controller_store.load(also=[asleep.id])).workspaces] == [asleep.id]

@@ -1,0 +1,137 @@
+"""Does the database itself see to one writer per column, and to what must not be?"""
+
+import uuid
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from tests.control.plant import plant
+from torpor.domain.states import Wish
+from torpor.store.database import Database, Role
+
+pytestmark = pytest.mark.anyio
+
+SERVICE_WRITES = {
+    "name": "'other'",
+    "desired_state": "'STANDBY'",
+    "wish_version": "wish_version + 1",
+    "deleted_at": "NULL",
+    "purge": "false",
+    "recover_request": "NULL",
+    "standby_ttl_s": "60",
+    "archive_ttl_s": "60",
+    "last_access_at": "now()",
+}
+CONTROLLER_WRITES = {
+    "version": "version + 1",
+    "epoch": "1",
+    "phase": "'STANDBY'",
+    "phase_changed_at": "now()",
+    "previous_phase": "NULL",
+    "observed_at": "now()",
+    "conditions": "NULL",
+    "container_present": "false",
+    "volume_present": "false",
+    "operation": "'NONE'",
+    "stage": "'REST'",
+    "due_at": "NULL",
+    "op_id": "NULL",
+    "op_attempt": "0",
+    "op_epoch": "0",
+    "op_takeovers": "0",
+    "op_started_at": "NULL",
+    "deadline_at": "NULL",
+    "progress_done": "0",
+    "progress_total": "NULL",
+    "generation": "1",
+    "revision": "1",
+    "home_seen": "false",
+    "archive_key": "NULL",
+    "archive_generation": "NULL",
+    "archive_revision": "NULL",
+    "archive_root": "NULL",
+    "error_info": "NULL",
+    "error_count": "0",
+    "quick_ends": "0",
+}
+NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled"}
+
+
+@pytest.fixture
+async def populated(database_url: str) -> AsyncIterator[str]:
+    async with plant(database_url, runs=False) as here:
+        await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
+        yield database_url
+
+
+async def test_every_column_has_exactly_one_writer(populated: str) -> None:
+    owner = await asyncpg.connect(populated)
+    columns = await owner.fetch("SELECT column_name FROM information_schema.columns WHERE table_name = 'workspaces'")
+    await owner.close()
+    assert {row["column_name"] for row in columns} == SERVICE_WRITES.keys() | CONTROLLER_WRITES.keys() | NOBODY_WRITES
+    for role, writes in ((Role.SERVICE, SERVICE_WRITES), (Role.CONTROLLER, CONTROLLER_WRITES)):
+        database = await Database.open(populated, role)
+        for column, value in (SERVICE_WRITES | CONTROLLER_WRITES).items():
+            statement = f"UPDATE workspaces SET {column} = {value}"
+            if column in writes:
+                await database.execute(statement)
+            else:
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await database.execute(statement)
+        await database.close()
+
+
+async def test_a_controller_neither_creates_nor_deletes_workspaces(populated: str) -> None:
+    database = await Database.open(populated, Role.CONTROLLER)
+    for statement in (
+        "DELETE FROM workspaces",
+        "INSERT INTO workspaces (id) VALUES (gen_random_uuid())",
+        "SELECT * FROM tokens",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await database.execute(statement)
+    await database.close()
+
+
+@pytest.mark.parametrize(
+    ("constraint", "change"),
+    [
+        ("error_has_no_operation", "phase = 'ERROR', error_info = '{}', operation = 'STARTING', stage = 'CALL', op_id = id,"
+         " deadline_at = now(), op_started_at = now()"),
+        ("error_says_why", "phase = 'ERROR'"),
+        ("deleted_is_a_wish", "deleted_at = now()"),
+        ("deleted_is_a_wish", "desired_state = 'DELETED'"),
+        ("purged_is_deleted", "purge = true"),
+        ("operation_has_stage", "operation = 'STARTING', op_id = id, deadline_at = now(), op_started_at = now()"),
+        ("operation_has_stage", "stage = 'CALL'"),
+        ("operation_has_id", "operation = 'STARTING', stage = 'CALL', deadline_at = now(), op_started_at = now()"),
+        ("operation_has_deadline", "operation = 'STARTING', stage = 'CALL', op_id = id"),
+        ("archive_is_whole", "archive_key = id::text || '/x'"),
+        ("archive_is_ours", "archive_key = 'other/x', archive_generation = 1, archive_revision = 1, archive_root = ''"),
+        ("workspaces_name_check", "name = 'Not-A-Label'"),
+        ("workspaces_name_check", "name = 'a--b'"),
+        ("workspaces_desired_state_check", "desired_state = 'HIBERNATING'"),
+        ("workspaces_phase_check", "phase = 'ASLEEP'"),
+    ],
+)  # fmt: skip
+async def test_what_must_not_be_is_refused(populated: str, constraint: str, change: str) -> None:
+    owner = await asyncpg.connect(populated)
+    try:
+        with pytest.raises(asyncpg.CheckViolationError) as refused:
+            await owner.execute(f"UPDATE workspaces SET {change}")
+        assert refused.value.constraint_name == constraint
+    finally:
+        await owner.close()
+
+
+async def test_one_operation_at_a_time_in_the_history(populated: str) -> None:
+    owner = await asyncpg.connect(populated)
+    insert = (
+        "INSERT INTO operations (workspace_id, op_id, attempt, kind, generation, epoch, started_at)"
+        " SELECT id, $1, 1, 'STARTING', 1, 1, now() FROM workspaces"
+    )
+    await owner.execute(insert, uuid.uuid4())
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await owner.execute(insert, uuid.uuid4())
+    await owner.close()
