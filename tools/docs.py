@@ -16,8 +16,9 @@ from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, WAITS_FOR
 from torpor.domain.knobs import TIMEOUTS_S
 from torpor.domain.states import LEVEL, Operation, Phase, Wish
 from torpor.domain.transitions import NEXT_OPERATION, TURNS, Standing
+from torpor.ports import PLACEHOLDERS
 from torpor.settings import PREFIX, SECRET, Settings
-from torpor.templates.catalogue import PLACEHOLDERS, templates
+from torpor.templates.catalogue import templates
 
 ROOT = Path(__file__).parent.parent
 DRAWN = "<!-- Drawn from the source by `make docs`; do not edit. -->\n\n"

@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,11 @@ async def _start(settings: Settings, stack: contextlib.AsyncExitStack) -> None:
     service = ServiceStore(await stack.enter_async_context(_open(url, Role.SERVICE)))
     controlled = ControllerStore(await stack.enter_async_context(_open(url, Role.CONTROLLER)))
     archives = HomeArchives(_archive_url(settings))
-    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
+    runtime = ProcessRuntime(
+        settings.data,
+        options=Options(grace_s=settings.workspace_stop_grace),
+        on_end=lambda workspace_id: coordinator.hint(workspace_id),
+    )
     coordinator = _coordinator(settings, url, controlled, runtime, archives)
     await coordinator.claim(within_s=PREDECESSOR_S)
     await runtime.start()
@@ -168,7 +172,8 @@ def _coordinator(
 
 
 def _program_of(workspace: Workspace) -> Program:
-    return program(template(workspace.template), workspace.command or None)
+    chosen = program(template(workspace.template), workspace.command or None)
+    return replace(chosen, environment={**chosen.environment, "TORPOR_WORKSPACE": workspace.name})
 
 
 def _health(settings: Settings, service: ServiceStore, archives: HomeArchives, coordinator: Coordinator) -> Health:

@@ -31,6 +31,17 @@ class Home:
     generation: int
 
 
+# What a template's command and environment may refer to in braces: only the runtime knows where things are inside.
+PLACEHOLDERS: Mapping[str, str] = {
+    "python": "the Python interpreter that Torpor itself runs on, without Torpor's packages",
+    "inside": "the folder torpor/inside, for what Torpor brings along (the terminal, for one)",
+    "site": "Torpor's site-packages, for PYTHONPATH of what is in {inside} and needs one of them",
+    "programs": "the virtual environment that holds the template's packages",
+    "port": "the port to listen on, on 127.0.0.1; the same as in PORT",
+    "home": "the workspace's home; the same as in HOME",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What a container runs: taken from a template, filled in with what the workspace asked for."""
@@ -40,6 +51,8 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
     """PyPI requirements that must be installed (once per template, shared, read-only) before it can run."""
+    is_verbatim: bool = False
+    """The command is a person's own, to the letter: braces in it are theirs, not placeholders."""
 
 
 @dataclass(frozen=True, slots=True)

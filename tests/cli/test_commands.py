@@ -9,7 +9,7 @@ from tests.cli.records import AT, explanation, workspace
 from tests.cli.stand_in import TOKEN, Answer, StandIn
 from torpor.cli.main import wants_json
 
-ID = workspace()["id"]
+LOOK = f"GET /workspaces/{workspace()['id']}"
 
 
 def test_create_sends_what_was_said(torpor: Torpor, api: StandIn) -> None:
@@ -164,6 +164,38 @@ def test_an_answer_that_is_none(torpor: Torpor, api: StandIn, answer: Answer) ->
     assert ended.code == 1
     assert "is " + api.url + " really a Torpor" in ended.said
     assert ended.json["code"] == "not_torpor"
+
+
+# ── waiting, where it does not end as meant ──────────────────────────────────────────────────────────────────────────
+
+
+def test_waiting_that_somebody_overtakes(torpor: Torpor, api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(LOOK, workspace(phase="STANDBY", desired_state="ARCHIVED", wish_version=4))
+    ended = torpor("start", "demo", "--wait")
+    assert ended.code == 4
+    assert "somebody wished ARCHIVED for demo while RUNNING was waited for" in ended.said
+
+
+def test_waiting_that_takes_too_long(torpor: Torpor, api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"))
+    ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
+    assert ended.code == 5
+    assert "demo was not RUNNING after 0.3 s; it is STANDBY, STARTING (the wish stands" in ended.said
+
+
+def test_waiting_until_it_is_gone(torpor: Torpor, api: StandIn) -> None:
+    api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED", wish_version=4), status=202)
+    api.refuse(LOOK, 404, "not_found", "gone")
+    ended = torpor("delete", "demo", "--purge", "--wait")
+    assert (ended.code, ended.text) == (0, "demo is DELETED\n")
+
+
+def test_exec_where_nothing_runs(torpor: Torpor, api: StandIn) -> None:
+    api.refuse("POST /workspaces/demo/exec", 409, "not_running", "demo is not running")
+    ended = torpor("exec", "demo", "--no-stdin", "--", "true")
+    assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` wakes it)\n")
 
 
 # ── which Torpor ──────────────────────────────────────────────────────────────────────────────────────────────────────

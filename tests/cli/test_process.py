@@ -93,29 +93,6 @@ def test_waiting_that_ends_in_error(api: StandIn) -> None:
     ]
 
 
-def test_waiting_that_somebody_overtakes(api: StandIn) -> None:
-    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
-    api.answer(LOOK, workspace(phase="STANDBY", desired_state="ARCHIVED", wish_version=4))
-    ended = torpor_process("start", "demo", "--wait")
-    assert ended.code == 4
-    assert "somebody wished ARCHIVED for demo while RUNNING was waited for" in ended.said
-
-
-def test_waiting_that_takes_too_long(api: StandIn) -> None:
-    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
-    api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"))
-    ended = torpor_process("start", "demo", "--wait", "--timeout", "0.3")
-    assert ended.code == 5
-    assert "demo was not RUNNING after 0.3 s; it is STANDBY, STARTING (the wish stands" in ended.said
-
-
-def test_waiting_until_it_is_gone(api: StandIn) -> None:
-    api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED", wish_version=4), status=202)
-    api.refuse(LOOK, 404, "not_found", "gone")
-    ended = torpor_process("delete", "demo", "--purge", "--wait")
-    assert (ended.code, ended.text) == (0, "demo is DELETED\n")
-
-
 @pytest.mark.parametrize("stdin", [b"in\xff\x00\n", None])
 def test_exec_passes_bytes_and_the_exit_code(api: StandIn, stdin: bytes | None) -> None:
     result = {"exit_code": 42, "stdout": _base64(b"out\xff\x00\r\n"), "stderr": _base64(b"err\xfe")}
@@ -123,12 +100,6 @@ def test_exec_passes_bytes_and_the_exit_code(api: StandIn, stdin: bytes | None) 
     ended = torpor_process("exec", "demo", "--", "cat", "-n", "--wait", stdin=stdin)
     assert (ended.code, ended.out, ended.err) == (42, b"out\xff\x00\r\n", b"err\xfe")
     assert api.asked[0].body == {"command": ["cat", "-n", "--wait"], "stdin": _base64(stdin or b"")}
-
-
-def test_exec_where_nothing_runs(api: StandIn) -> None:
-    api.refuse("POST /workspaces/demo/exec", 409, "not_running", "demo is not running")
-    ended = torpor_process("exec", "demo", "--", "true")
-    assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` wakes it)\n")
 
 
 def test_whoever_reads_may_stop_reading(api: StandIn) -> None:

@@ -673,6 +673,21 @@ def test_a_provider_that_is_out_counts_against_nobody_and_moves_the_deadline() -
     assert (world.row.phase, world.row.error_count, world.row.error) == (Phase.RUNNING, 0, None)
 
 
+def test_no_deadline_runs_while_the_provider_could_not_be_looked_at() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.befall(Fate.HANGS)
+    world.run()
+    world.pass_time(1000)
+    assert isinstance(world.tick(paused_s=900), Rest)
+    world.pass_time(199)
+    world.run()
+    assert world.row.operation is Operation.STARTING
+    world.pass_time(1)
+    world.run()
+    assert world.reason is Reason.TIMEOUT
+
+
 def test_a_new_wish_during_backoff_tries_again_at_once_and_counts_anew() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)

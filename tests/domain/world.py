@@ -110,9 +110,9 @@ class World:
         volumes = {SeenVolume(generation, Marker(ID, generation, "")) for generation in self.homes}
         return Observation(frozenset(volumes | {SeenVolume(generation, None) for generation in self.half_made}), self.container)
 
-    def tick(self, progress: Progress | None = None) -> Step:
+    def tick(self, progress: Progress | None = None, *, paused_s: float = 0) -> Step:
         report, self.report = self.report, None
-        now = replace(look(), now=self.now, epoch=self.epoch, in_flight=self.in_flight)
+        now = replace(look(), now=self.now, epoch=self.epoch, in_flight=self.in_flight, paused_s=paused_s)
         decision = reconcile(self.row, self.observe(), now, new_op_id=next(self._op_ids), report=report, progress=progress)
         if decision.change is not None:
             self._write(decision.change)

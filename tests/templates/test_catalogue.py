@@ -7,8 +7,8 @@ import pytest
 
 import torpor
 from torpor.domain.errors import Hopeless, Refused
-from torpor.ports import Program
-from torpor.templates.catalogue import BRACES, PLACEHOLDERS, Template, load, parse, program, template, templates
+from torpor.ports import PLACEHOLDERS, Program
+from torpor.templates.catalogue import BRACES, Template, load, parse, program, template, templates
 
 
 def test_the_product_brings_three_templates() -> None:

@@ -16,6 +16,7 @@ from torpor.api import wire
 from torpor.api.door import COOKIE, SignedIn, refuse_cross_site, token_of
 from torpor.api.refusals import problem, translate_refusals
 from torpor.dashboard.assets import asset
+from torpor.domain.errors import Refused
 from torpor.domain.explain import explain
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Runtime
@@ -150,6 +151,8 @@ def _workspaces(wishes: Wishes, runtime: Runtime, base_url: str) -> APIRouter:
     @router.post("/workspaces/{workspace}/exec")
     async def execute(workspace: str, body: wire.Exec, user: SignedIn) -> wire.ExecOut:
         found = await wishes.find(user, workspace)
+        if not found.container_present:
+            raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first")
         done = await runtime.execute(found.id, body.command, wire.from_base64(body.stdin))
         return wire.ExecOut(exit_code=done.exit_code, stdout=wire.to_base64(done.stdout), stderr=wire.to_base64(done.stderr))
 

@@ -36,7 +36,8 @@ STATUS_OF: Mapping[str, int] = {
     "unknown_template": 422,
     "command_not_taken": 422,
     "command_required": 422,
-    "bad_command": 422,
+    "command_invalid": 422,
+    "output_too_large": 422,
     "limit_reached": 429,
 }
 

@@ -169,6 +169,8 @@ def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...]) -> tuple[WayO
             WayOut(f"torpor delete {name} --purge", "give up the home too; this cannot be taken back"),
             WayOut(f"torpor undelete {name}", "keep it, archived"),
         )
+    if error is not None and error.is_terminal and error.reason is Reason.DATA_LOST:
+        return (*ways, WayOut(f"torpor delete {name}", "give it up"))
     offers = {
         Wish.RUNNING: WayOut(f"torpor start {name}", "run it"),
         Wish.STANDBY: WayOut(f"torpor stop {name}", "stop it and keep its home at hand"),

@@ -14,15 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torpor.domain.errors import Hopeless, Refused
-from torpor.ports import Program
-
-PLACEHOLDERS = {
-    "python": "the Python interpreter that runs what Torpor brings along",
-    "inside": "the folder torpor/inside",
-    "site": "the site-packages folder with what torpor/inside imports",
-    "programs": "the virtual environment that holds the template's packages",
-    "port": "the port to listen on, on 127.0.0.1; the same as in PORT",
-}
+from torpor.ports import PLACEHOLDERS, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,13 @@ def program(chosen: Template, command: tuple[str, ...] | None) -> Program:
         raise Refused(
             "command_invalid", "A command is a program and its arguments: the first is not empty, and none holds a NUL."
         )
-    return Program(chosen.name, command or chosen.command, chosen.environment, chosen.packages)
+    return Program(
+        chosen.name,
+        command or chosen.command,
+        chosen.environment,
+        chosen.packages,
+        is_verbatim=chosen.takes_command,
+    )
 
 
 @cache

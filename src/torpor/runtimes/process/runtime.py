@@ -39,9 +39,17 @@ class ProcessRuntime:
 
     name = "process"
 
-    def __init__(self, data_dir: Path, *, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        options: Options | None = None,
+        on_end: Callable[[str], None] = lambda _workspace_id: None,
+    ) -> None:
+        """`on_end` is told of each container that has ended: a hint to look, nothing more."""
         self.places = places(data_dir)
         self._options = options or Options()
+        self._on_end = on_end
         self._volumes = Volumes(self.places)
         self._programs = Programs(self.places.programs, f"{self.places.run.name}/install")
         self._equipment: Equipment | None = None
@@ -262,7 +270,7 @@ class ProcessRuntime:
                 await current.stop(self._options.grace_s)
                 self._containers.pop(home.workspace_id, None)
             await self._on_disk(self._volumes.own, home)
-            supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs)
+            supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs, self._on_end)
             await supervisor.start()
             self._containers[home.workspace_id] = supervisor
 

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,10 +46,18 @@ class Equipment:
 class Supervisor:
     """One container from its start to its remains. `ended` is set when it ended by itself."""
 
-    def __init__(self, equipment: Equipment, container: Container, home: Path, programs: Path | None) -> None:
+    def __init__(
+        self,
+        equipment: Equipment,
+        container: Container,
+        home: Path,
+        programs: Path | None,
+        on_end: Callable[[str], None],
+    ) -> None:
         self.container = container
         self.ended: Ended | None = None
         self._equipment = equipment
+        self._on_end = on_end
         self._home = home
         self._programs = programs
         self._id = container.home.workspace_id
@@ -163,7 +171,7 @@ class Supervisor:
             control_fd=control_fd,
             port=port,
             home=known.home,
-            command=tuple(known.fill(word) for word in program.command),
+            command=program.command if program.is_verbatim else tuple(map(known.fill, program.command)),
             environment=environment,
             user=user,
             alone=alone,
@@ -201,6 +209,7 @@ class Supervisor:
             if not self._stopping:
                 self.ended = Ended(code, self._log.last_lines)
             self._gone.set()
+            self._on_end(self._id)
 
     def reopened(self, revision: int) -> None:
         """Asked for again while it runs: it is the container of this revision now."""
