@@ -6,7 +6,7 @@ python tools/docs.py --check    fails when one of them is not as it would be dra
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torpor.api.refusals import STATUS_OF
@@ -25,7 +25,7 @@ DRAWN = "<!-- Drawn from the source by `make docs`; do not edit. -->\n\n"
 WISHES = (Wish.ARCHIVED, Wish.STANDBY, Wish.RUNNING, Wish.DELETED)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -152,11 +152,11 @@ def picture() -> str:
         '<rect width="800" height="370" rx="12" fill="#f7f8fa"/>',
     ]
     pairs: dict[frozenset[Standing], list[tuple[Standing, Operation]]] = {}
-    for begin, operation in arrows:
-        pairs.setdefault(frozenset((begin, LEADS_TO[operation])), []).append((begin, operation))
+    for start, claimed in arrows:
+        pairs.setdefault(frozenset((start, LEADS_TO[claimed])), []).append((start, claimed))
     for both in pairs.values():
-        for number, (begin, operation) in enumerate(both):
-            parts.append(_arrow(PLACES[begin], PLACES[LEADS_TO[operation]], operation.value, number, len(both)))
+        for start, claimed in both:
+            parts.append(_arrow(PLACES[start], PLACES[LEADS_TO[claimed]], claimed.value, is_pair=len(both) > 1))
     for standing, (x, y) in PLACES.items():
         fill = {"RUNNING": "#2f7d5d", "STANDBY": "#3b6ea5", "ARCHIVED": "#5b4b8a"}.get(standing.name, "#6b7280")
         parts.append(f'<rect x="{x - 60}" y="{y - 20}" width="120" height="40" rx="20" fill="{fill}"/>')
@@ -165,12 +165,12 @@ def picture() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _arrow(begin: tuple[int, int], end: tuple[int, int], label: str, number: int, count: int) -> str:
+def _arrow(begin: tuple[int, int], end: tuple[int, int], label: str, *, is_pair: bool) -> str:
     (x1, y1), (x2, y2) = begin, end
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
     along = ((x2 - x1) / length, (y2 - y1) / length)
     across = (-along[1], along[0])
-    aside = 14 if count > 1 else 0
+    aside = 14 if is_pair else 0
     reach_x, reach_y = (62 if abs(along[0]) > 0.6 else 0), 22
     from_x, from_y = x1 + along[0] * reach_x + across[0] * aside, y1 + along[1] * reach_y + across[1] * aside
     to_x, to_y = x2 - along[0] * reach_x + across[0] * aside, y2 - along[1] * reach_y + across[1] * aside

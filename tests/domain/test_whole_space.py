@@ -42,6 +42,7 @@ from torpor.domain.planner import (
     Rest,
     Run,
     Store,
+    Turn,
 )
 from torpor.domain.reconcile import Decision, reconcile
 from torpor.domain.records import (
@@ -431,12 +432,13 @@ def check_change(case: Case, decision: Decision, after: Workspace) -> None:
     assert closed == (was if was != now else None)
     assert opened == (now if was != now else None)
     if change.opened is not None:
-        assert isinstance(step, Begin | Adopt | Again)
+        assert isinstance(step, Begin | Adopt | Again) or (isinstance(step, Turn | Finish) and step.then is after.operation)
         assert (change.opened.operation, change.opened.generation) == (after.operation, after.generation)
     if change.closed is not None and isinstance(step, GiveUp):
         assert after.error is not None
         assert change.closed.reason is after.error.reason
-    assert change.if_wish_unchanged is isinstance(step, Begin | Store | Finish)
+    claims_next = isinstance(step, Turn | Finish) and step.then is not Operation.NONE
+    assert change.if_wish_unchanged is (claims_next or isinstance(step, Begin | Store | Finish))
     assert (change.proved is not None) is isinstance(step, Store)
 
 

@@ -236,7 +236,7 @@ async def test_a_sleeping_workspace(stage: Stage) -> None:
     stage.places["ada"] = Asleep("ada", Phase.ARCHIVED, Operation.RESTORING, 40)
     text = await stage.ask("Host: ada.localhost")
     assert (text.status, text.headers["retry-after"]) == (503, "2")
-    assert "its home is being restored from the archive (40 %)" in text.body.decode()
+    assert "its home is being restored from the archive (40\N{NO-BREAK SPACE}%)" in text.body.decode()
     page = await stage.ask("Host: ada.localhost", "Accept: text/html")
     assert '<meta http-equiv="refresh"' in page.body.decode()
     assert "<progress" in page.body.decode()

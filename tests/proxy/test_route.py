@@ -53,7 +53,7 @@ def test_every_state_has_a_page_that_says_what_to_do(phase: Phase, operation: Op
 
 def test_a_sleeping_workspace_says_how_to_wake_it() -> None:
     text = pages.render(pages.asleep(Asleep("ada", Phase.STANDBY, Operation.NONE)), as_html=False).body.decode()
-    assert text == "ada stands by: its home is there, nothing runs.\nWake it with:\n  torpor start ada\n"
+    assert text == "ada is asleep.\nIt is STANDBY; nothing is under way.\nWake it with:\n  torpor start ada\n"
 
 
 def test_what_others_wrote_is_shown_as_text() -> None:

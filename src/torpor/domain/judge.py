@@ -197,8 +197,11 @@ def _conditions(workspace: Workspace, seen: Conditions, now: datetime) -> Condit
     """The same conditions with the time of their last transition; one that did not change stays as it was, to the letter."""
 
     def since(before: Condition, after: Condition) -> Condition:
-        at = before.last_transition_time if before.status == after.status and before.last_transition_time else now
-        return replace(after, last_transition_time=at)
+        if before.status == after.status and before.last_transition_time:
+            if before.reason == after.reason and before.message == after.message:
+                return before
+            return replace(after, last_transition_time=before.last_transition_time)
+        return replace(after, last_transition_time=now)
 
     old = workspace.conditions
     return Conditions(

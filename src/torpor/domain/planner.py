@@ -80,12 +80,19 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The wish turned, or what the operation stood on has gone, and nothing is in flight: let the operation go."""
+    """The wish turned, or what the operation stood on has gone, and nothing is in flight: let the operation go.
+
+    The next one is claimed in the same write, so that nobody sees a moment of rest in between.
+    """
+
+    then: Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """It is done, as observed."""
+    """It is done, as observed. The next one is claimed in the same write."""
+
+    then: Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +177,7 @@ def _plan_next(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
     if _ended_while_wanted(workspace, verdict):
         assert verdict.ended is not None
         return _plan_program_end(workspace, verdict.ended, look)
-    operation = NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
+    operation = _next_operation(workspace, verdict)
     if operation is Operation.NONE:
         return Rest()
     if operation is Operation.STARTING and workspace.due_at is not None and look.now < workspace.due_at:
@@ -178,17 +185,28 @@ def _plan_next(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
     return Begin(operation)
 
 
+def _next_operation(workspace: Workspace, verdict: Verdict) -> Operation:
+    """What the table says; nothing while an error stands."""
+    if verdict.error is not None and verdict.error.is_terminal:
+        return Operation.NONE
+    return NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
+
+
 def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
     operation, knobs, now = workspace.operation, look.knobs, look.now
     if DONE_WHEN[operation](workspace, verdict) and not look.in_flight:
-        return Finish()
+        return Finish(_next_operation(workspace, verdict))
     if may_turn(workspace):
-        return Cancel(f"the wish is now {workspace.desired_state}") if look.in_flight else Turn()
+        if look.in_flight:
+            return Cancel(f"the wish is now {workspace.desired_state}")
+        return Turn(_next_operation(workspace, verdict))
     if verdict.error is not None and verdict.error.is_terminal:
         # Found by the judge while something else was under way: a home or a container that is not what it must be.
         return Cancel(verdict.error.message) if look.in_flight else GiveUp(verdict.error, workspace.quick_ends)
     if not STANDS_ON[operation](workspace, verdict):
-        return Cancel(f"what {operation} stood on has gone") if look.in_flight else Turn()
+        if look.in_flight:
+            return Cancel(f"what {operation} stood on has gone")
+        return Turn(_next_operation(workspace, verdict))
     if workspace.op_epoch != look.epoch and not look.in_flight:
         return Adopt()
     match report:

@@ -41,9 +41,25 @@ def settle(
     workspace: Workspace, verdict: Verdict, step: Step, look: Look, *, new_op_id: str, progress: Progress | None
 ) -> Change | None:
     """The change that this step makes to the row; None when there is nothing to write."""
+    if isinstance(step, Rest | Run | Cancel) and progress is None and _is_as_before(workspace, verdict, look):
+        return None
     seen = _with_progress(_as_judged(workspace, verdict, look), progress, look)
     change = _apply(workspace, seen, step, look, new_op_id)
     return _if_anything_changed(change, look)
+
+
+def _is_as_before(workspace: Workspace, verdict: Verdict, look: Look) -> bool:
+    """Nothing was seen that the row does not say already: by far the most frequent case, so it is told apart cheaply."""
+    return (
+        verdict.phase is workspace.phase
+        and verdict.conditions == workspace.conditions
+        and verdict.container_present == workspace.container_present
+        and verdict.volume_present == workspace.volume_present
+        and (workspace.home_seen or not verdict.volume_ready)
+        and (verdict.error == workspace.error or workspace.operation is not Operation.NONE)
+        and not (verdict.container_present and verdict.volume_ready and workspace.is_archived)
+        and not look.paused_s
+    )
 
 
 def _as_judged(workspace: Workspace, verdict: Verdict, look: Look) -> Workspace:
@@ -89,10 +105,10 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
         case Store(proved):
             stored = replace(seen, archive=proved.archive, deadline_at=_deadline(seen.operation, look))
             return Change(workspace, stored, proved=proved, if_wish_unchanged=True)
-        case Turn():
-            return Change(workspace, _let_go(seen), closed=_closed(seen, Outcome.TURNED))
-        case Finish():
-            return Change(workspace, _let_go(seen), closed=_closed(seen, Outcome.DONE), if_wish_unchanged=True)
+        case Turn(then):
+            return _passed_on(workspace, seen, then, look, new_op_id, Outcome.TURNED)
+        case Finish(then):
+            return _passed_on(workspace, seen, then, look, new_op_id, Outcome.DONE)
         case Retry(error, at, quick_ends, wants_new_op_id):
             failed = replace(
                 seen,
@@ -119,6 +135,14 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             return Change(workspace, _recovered(seen, request, look))
         case _:
             assert_never(step)
+
+
+def _passed_on(workspace: Workspace, seen: Workspace, then: Operation, look: Look, new_op_id: str, outcome: Outcome) -> Change:
+    """One operation is over; the next, if any, is claimed."""
+    closed = _closed(seen, outcome)
+    if then is Operation.NONE:
+        return Change(workspace, _let_go(seen), closed=closed, if_wish_unchanged=outcome is Outcome.DONE)
+    return _opened(workspace, _begun(_let_go(seen), then, look, new_op_id), closed=closed, guarded=True)
 
 
 def _begun(seen: Workspace, operation: Operation, look: Look, op_id: str) -> Workspace:

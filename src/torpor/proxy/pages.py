@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import TypeAlias, assert_never
 
-from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS
+from torpor.domain.explain import OPERATION_MEANS
 from torpor.domain.states import Operation, Phase
 from torpor.proxy.route import Asleep
 
@@ -80,6 +80,16 @@ def reason(status: int) -> str:
 
 # ── what there is to say ──────────────────────────────────────────────────────────────────────────────────────────────
 
+TITLE: Mapping[Phase, str] = {
+    Phase.PENDING: "has no home yet",
+    Phase.ARCHIVED: "sleeps in the archive",
+    Phase.STANDBY: "is asleep",
+    Phase.RUNNING: "does not answer yet",
+    Phase.ERROR: "is in trouble",
+    Phase.DELETING: "is being deleted",
+    Phase.DELETED: "is deleted",
+}
+
 # What somebody can type to have a workspace in this phase opened; nothing where time alone helps, or nothing does.
 WAKE: Mapping[Phase, str | None] = {
     Phase.PENDING: "torpor start {name}",
@@ -112,9 +122,10 @@ def asleep(place: Asleep) -> Notice:
     lines: list[Line] = []
     # RUNNING and yet not to be reached: seen between two looks, and over in a moment.
     moving = place.operation is not Operation.NONE or place.phase is Phase.RUNNING
-    if place.operation is not Operation.NONE:
-        said = OPERATION_MEANS[place.operation]
-        lines.append(f"Right now {said}{'' if place.progress is None else f' ({place.progress} %)'}.")
+    done = "" if place.progress is None else f" ({place.progress}\N{NO-BREAK SPACE}%)"
+    lines.append(
+        f"It is {place.phase}; {OPERATION_MEANS[place.operation]}{done if place.operation is not Operation.NONE else ''}."
+    )
     if place.error:
         lines.append(place.error)
     command = WAKE[place.phase]
@@ -126,7 +137,7 @@ def asleep(place: Asleep) -> Notice:
             lines.append(OnPage("Then load this page again."))
     return Notice(
         503,
-        f"{place.name} {PHASE_MEANS[place.phase] if place.phase is not Phase.RUNNING else 'does not answer yet'}",
+        f"{place.name} {'is waking up' if place.operation in LEADS_UP else TITLE[place.phase]}",
         tuple(lines),
         progress=place.progress if place.operation is not Operation.NONE else None,
         # Only while something moves: a tab left open must never be what wakes a workspace.

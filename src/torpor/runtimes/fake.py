@@ -141,6 +141,8 @@ class FakeRuntime:
             raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
         held = self.world.containers.get(workspace_id)
         if held is not None and held.ended is None and held.container.home == container.home:
+            held.container = replace(held.container, revision=max(held.container.revision, container.revision))
+            volume.opened_revision = max(volume.opened_revision, container.revision)
             return
         volume.opened_revision = max(volume.opened_revision, container.revision)
         self.world.containers[workspace_id] = FakeContainer(container, fence.epoch, ready=self.world.starts_ready)

@@ -54,6 +54,8 @@ class Problem extends Error {
 // No answer at all: nothing is wrong with what was asked.
 class Away extends Error {}
 
+const AWAY = "Torpor does not answer just now. Try that again once the list is live.";
+
 async function ask(method, path, body) {
   const headers = { Accept: "application/json" };
   if (method !== "GET") headers["X-Torpor"] = "page";
@@ -71,10 +73,10 @@ async function ask(method, path, body) {
     });
     text = await answer.text();
   } catch {
-    throw new Away("Torpor does not answer. This page tries again by itself.");
+    throw new Away(AWAY);
   }
   // The front answers these by itself, in plain text, when there is nobody behind it.
-  if ([502, 504].includes(answer.status)) throw new Away("Torpor does not answer. This page tries again by itself.");
+  if ([502, 504].includes(answer.status)) throw new Away(AWAY);
   const isJson = /json/.test(answer.headers.get("Content-Type") || "");
   let said = null;
   try {
@@ -290,7 +292,7 @@ function showCard(card, workspace) {
     const known = typeof workspace.progress === "number";
     const progress = node.querySelector("progress");
     const says = OPERATION_SAYS[workspace.operation] || workspace.operation;
-    setText(node.querySelector(".moving p"), known ? `${says} · ${workspace.progress} %` : `${says}…`);
+    setText(node.querySelector(".moving p"), known ? `${says} · ${workspace.progress}\u00a0%` : `${says}…`);
     progress.setAttribute("aria-label", says);
     if (!known) progress.removeAttribute("value");
     else if (progress.value !== workspace.progress || !progress.hasAttribute("value")) progress.value = workspace.progress;

@@ -1,7 +1,7 @@
 """What may a program's command refer to?
 
-The placeholders of `torpor.ports`, in a template's command and in the values of its environment; anything else in braces is left
-as it is.
+The placeholders of `torpor.ports`, in a template's command and in the values of its environment; anything else in braces
+is left as it is.
 """
 
 import re

@@ -1,8 +1,0 @@
-"""Where do the tests of the rules find their builders, however pytest is started?"""
-
-import sys
-from pathlib import Path
-
-ROOT = str(Path(__file__).parents[2])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
