@@ -155,8 +155,8 @@ def picture() -> str:
     for start, claimed in arrows:
         pairs.setdefault(frozenset((start, LEADS_TO[claimed])), []).append((start, claimed))
     for both in pairs.values():
-        for start, claimed in both:
-            parts.append(_arrow(PLACES[start], PLACES[LEADS_TO[claimed]], claimed.value, is_pair=len(both) > 1))
+        for origin, operation in both:
+            parts.append(_arrow(PLACES[origin], PLACES[LEADS_TO[operation]], operation.value, is_pair=len(both) > 1))
     for standing, (x, y) in PLACES.items():
         fill = {"RUNNING": "#2f7d5d", "STANDBY": "#3b6ea5", "ARCHIVED": "#5b4b8a"}.get(standing.name, "#6b7280")
         parts.append(f'<rect x="{x - 60}" y="{y - 20}" width="120" height="40" rx="20" fill="{fill}"/>')

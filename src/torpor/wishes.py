@@ -14,7 +14,7 @@ from torpor.domain.names import check_name, is_id
 from torpor.domain.records import Archive, ErrorInfo, Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.store.for_service import Attempt, NameTaken, NewWorkspace, ServiceStore, StoredArchive, User, Writing
-from torpor.templates.catalogue import program, template
+from torpor.templates.catalogue import DEFAULT, program, template
 
 # Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
 SAYABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
@@ -53,7 +53,7 @@ class Wishes:
         user: User,
         *,
         name: str,
-        template_name: str = "terminal",
+        template_name: str = DEFAULT,
         command: tuple[str, ...] = (),
         desired_state: Wish = Wish.RUNNING,
         standby_ttl_s: int | None = None,

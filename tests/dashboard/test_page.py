@@ -1,33 +1,23 @@
 """Does the page work for somebody with a browser? Against a stand-in that speaks the API's words by a script."""
 
 import json
-import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from tests.browser import ARTIFACTS, FLAGS, find_chromium
 from torpor.dashboard.assets import HEADERS, asset
 
 pytestmark = pytest.mark.browser
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-PICTURES = Path(__file__).parents[2] / "artifacts" / "dashboard"
+PICTURES = ARTIFACTS / "dashboard"
 PASSWORD = "correct horse"
 
 Json = dict[str, Any]
@@ -227,13 +217,9 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI must have a chromium on its PATH")
-        pytest.skip("there is no chromium on the PATH")
+    executable = find_chromium()
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, headless=True, args=FLAGS)
+        running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         yield running
         running.close()
 

@@ -45,20 +45,40 @@ def asleep(here: Product) -> str:
     return tree_root(here.home(here.show("demo")))
 
 
+def wait_for_bytes(folder: Path, at_least: int = 50_000_000) -> None:
+    """Until so much has been written below this folder, which was empty: in the middle of the operation."""
+    end = time.monotonic() + 60
+    while sum(path.stat().st_size for path in files_below(folder)) < at_least:
+        assert time.monotonic() < end, f"nothing was written to {folder}"
+        time.sleep(0.01)
+
+
+def files_below(folder: Path) -> list[Path]:
+    found = []
+    for where, _, names in os.walk(folder):
+        found += [path for name in names if (path := Path(where, name)).is_file()]
+    return found
+
+
+def half_made(volumes: Path) -> list[str]:
+    return [path.name for path in volumes.iterdir() if path.name.startswith("ws-") and not (path / "marker.json").exists()]
+
+
 def test_killed_while_archiving_and_while_restoring(tmp_path: Path) -> None:
     with product(tmp_path) as here:
         root = asleep(here)
 
         here.ok("archive", "demo")
-        here.until("demo", lambda seen: seen["operation"] == "ARCHIVING" and (seen["progress"] or 0) > 5, within_s=30)
+        wait_for_bytes(here.data / "archives")
         here.kill()
         here.up()
         here.until("demo", lambda seen: seen["phase"] == "ARCHIVED" and seen["operation"] == "NONE", within_s=120)
         assert not [path for path in (here.data / "volumes").iterdir() if path.name.startswith("ws-")]
 
         here.ok("stop", "demo")
-        here.until("demo", lambda seen: seen["operation"] == "RESTORING" and (seen["progress"] or 0) > 5, within_s=30)
+        wait_for_bytes(here.data / "volumes")
         here.kill()
+        assert half_made(here.data / "volumes"), "killed too late to show anything"
         here.up()
         awake = here.until("demo", lambda seen: seen["phase"] == "STANDBY" and seen["operation"] == "NONE", within_s=120)
         assert tree_root(here.home(awake)) == root

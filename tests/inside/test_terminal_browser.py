@@ -1,7 +1,6 @@
 """Does a person with a browser get a terminal, and keep it?"""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -10,35 +9,14 @@ from pathlib import Path
 
 import pytest
 import websockets
-from playwright.async_api import BrowserContext, Page, async_playwright, expect
+from playwright.async_api import BrowserContext, Page, expect
+from tests.browser import ARTIFACTS, chromium
 
 import torpor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
-ROOT = Path(__file__).parents[2]
-ARTIFACTS = ROOT / "artifacts"
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-
 Serve = Callable[[], subprocess.Popen[bytes]]
-
-
-@pytest.fixture
-def chromium() -> str:
-    found = shutil.which("chromium")
-    if found is None and os.environ.get("CI"):
-        pytest.fail("CI must have a chromium: these tests are not to be skipped there")
-    if found is None:
-        pytest.skip("there is no chromium on this machine")
-    return found
 
 
 @pytest.fixture
@@ -78,17 +56,9 @@ def serve(port: int, tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture
-async def browser(chromium: str, tmp_path: Path) -> AsyncIterator[BrowserContext]:
-    async with async_playwright() as playwright:
-        context = await playwright.chromium.launch_persistent_context(
-            tmp_path / "profile",
-            executable_path=chromium,
-            args=FLAGS,
-            viewport={"width": 1000, "height": 600},
-            color_scheme="dark",
-        )
+async def browser(tmp_path: Path) -> AsyncIterator[BrowserContext]:
+    async with chromium(tmp_path / "profile", viewport={"width": 1000, "height": 600}, color_scheme="dark") as context:
         yield context
-        await context.close()
 
 
 @pytest.fixture
@@ -228,19 +198,10 @@ async def test_a_keyboard_gets_out_of_the_terminal_to_screen_reader_mode(
     await expect(page.locator(".xterm-accessibility")).to_contain_text("read-42")
 
 
-async def test_a_phone_has_the_keys_it_lacks(chromium: str, serve: Serve, address: str, tmp_path: Path) -> None:
+async def test_a_phone_has_the_keys_it_lacks(serve: Serve, address: str, tmp_path: Path) -> None:
     serve()
-    async with async_playwright() as playwright:
-        context = await playwright.chromium.launch_persistent_context(
-            tmp_path / "phone",
-            executable_path=chromium,
-            args=FLAGS,
-            viewport={"width": 390, "height": 700},
-            device_scale_factor=2,
-            has_touch=True,
-            is_mobile=True,
-            color_scheme="dark",
-        )
+    phone = {"viewport": {"width": 390, "height": 700}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
+    async with chromium(tmp_path / "phone", color_scheme="dark", **phone) as context:
         page = await open_page(context, address, [])
         await page.keyboard.type("sleep 60\n")
         await page.wait_for_timeout(300)
@@ -257,4 +218,3 @@ async def test_a_phone_has_the_keys_it_lacks(chromium: str, serve: Serve, addres
         await shows(page, "up-42")
         ARTIFACTS.mkdir(exist_ok=True)
         await page.screenshot(path=ARTIFACTS / "terminal-phone.png")
-        await context.close()

@@ -15,16 +15,13 @@ from torpor.accounts import SESSION_LIVES_S, Accounts
 from torpor.api import wire
 from torpor.api.door import COOKIE, SignedIn, refuse_cross_site, token_of
 from torpor.api.refusals import problem, translate_refusals
-from torpor.dashboard.assets import asset
+from torpor.dashboard.assets import HEADERS, asset
 from torpor.domain.errors import Refused
 from torpor.domain.explain import explain
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Runtime
 from torpor.templates.catalogue import templates
 from torpor.wishes import Wishes
-
-# What our own pages may load: nothing but what we serve.
-PAGE_POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +185,15 @@ def _pages() -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
+    @router.get("/favicon.ico")
     @router.get("/page/{path:path}")
     async def page(request: Request) -> Response:
         found = asset(request.url.path)
         if found is None:
             return problem(404, "not_found", f"there is no page {request.url.path}")
-        headers = {
-            "Content-Security-Policy": PAGE_POLICY,
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "same-origin",
-            "Cache-Control": "no-cache",
-        }
+        headers = {**HEADERS, "ETag": found.etag}
+        if request.headers.get("if-none-match") == found.etag:
+            return Response(status_code=304, headers=headers)
         return Response(found.body, media_type=found.content_type, headers=headers)
 
     return router

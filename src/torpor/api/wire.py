@@ -13,7 +13,7 @@ from torpor.domain.explain import Explanation
 from torpor.domain.records import Workspace
 from torpor.store.for_service import Attempt, StoredArchive, User
 from torpor.store.rows import from_conditions, from_error
-from torpor.templates.catalogue import Template
+from torpor.templates.catalogue import DEFAULT, Template
 
 
 class Wire(BaseModel):
@@ -74,7 +74,7 @@ class WorkspacePage(Wire):
 
 class CreateWorkspace(Wire):
     name: str
-    template: str = "terminal"
+    template: str = DEFAULT
     command: list[str] = Field(default_factory=list, max_length=1000)
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
     standby_ttl: int | None = None

@@ -16,6 +16,8 @@ from typing import Any
 from torpor.domain.errors import Hopeless, Refused
 from torpor.ports import PLACEHOLDERS, Program
 
+DEFAULT = "terminal"
+
 
 @dataclass(frozen=True, slots=True)
 class Template:
@@ -64,8 +66,9 @@ def program(chosen: Template, command: tuple[str, ...] | None) -> Program:
 
 @cache
 def templates() -> Mapping[str, Template]:
-    """Every template by its name, read once."""
-    return load(Path(__file__).parent)
+    """Every template by its name, read once; the default is the first."""
+    found = load(Path(__file__).parent)
+    return MappingProxyType({DEFAULT: found[DEFAULT], **found})
 
 
 def load(folder: Path) -> Mapping[str, Template]:
