@@ -64,7 +64,7 @@ async def test_from_the_printed_address_to_a_terminal_and_back_to_sleep(here: Pr
         await card.locator("[data-action=delete]").click()
         await page.screenshot(path=ARTIFACTS / "e2e-delete.png")
         await page.check("#purge")
-        await page.locator("#delete-dialog button[type=submit], #delete-dialog .danger").last.click()
+        await page.locator("#delete-dialog .danger").click()
         await expect(card).to_have_count(0, timeout=30_000)
         await page.click("#sign-out")
         await expect(page.locator("#sign-in")).to_be_visible()

@@ -4,6 +4,8 @@ import asyncio
 import base64
 import hashlib
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -87,3 +89,20 @@ async def test_what_cannot_be_installed_says_why_and_leaves_nothing(machine: Mac
     assert "missing" in failure.value.message
     assert list(machine.process.places.programs.iterdir()) == []
     assert (await machine.runtime.observe()).of(home.workspace_id).container is None
+
+
+SHELL_HEAD = "#!/bin/sh\n'''exec' {quoted} \"$0\" \"$@\"\n' '''\n"
+
+
+@pytest.mark.parametrize("head", ["#!{python}\n", SHELL_HEAD.format(quoted="{python}"), SHELL_HEAD.format(quoted="'{python}'")])
+def test_a_script_finds_its_interpreter_wherever_it_is_mounted(tmp_path: Path, head: str) -> None:
+    made, mounted = tmp_path / "made", tmp_path / "mounted"
+    (made / "bin").mkdir(parents=True)
+    (made / "bin" / "python").symlink_to(sys.executable)
+    script = made / "bin" / "hello"
+    script.write_text(head.format(python=made / "bin" / "python") + "import sys\nprint('hello', *sys.argv[1:])\n")
+    script.chmod(0o755)
+    programs.make_relocatable(made)
+    made.rename(mounted)
+    said = subprocess.run([mounted / "bin" / "hello", "there"], capture_output=True, text=True, check=True)
+    assert said.stdout == "hello there\n"

@@ -28,6 +28,8 @@ PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|\w+_proxy|\w+
 TOTAL = re.compile(r"(?:Resolved|Prepared) (\d+) packages?|Installing collected packages: (.+)")
 LAST_LINES = 20
 
+# How installers begin a script whose interpreter's path is too long for the kernel's first line, or has a space in it.
+LONG_PATH = b"#!/bin/sh\n'''exec' "
 RELOCATABLE = """#!/bin/sh
 '''exec' "$(dirname -- "$(realpath -- "$0")")"/'python' "$0" "$@"
 ' '''
@@ -147,10 +149,12 @@ def find_uv() -> str | None:
 
 def make_relocatable(environment: Path) -> None:
     """Scripts name the interpreter by the path at which they were made; ours is mounted elsewhere."""
-    made_for = f"#!{environment}/bin/python".encode()
+    made_for = f"{environment}/bin/python".encode()
     for script in (environment / "bin").iterdir():
         if script.is_symlink() or not script.is_file():
             continue
         content = script.read_bytes()
-        if content.startswith(made_for):
+        if content.startswith(b"#!" + made_for):
             script.write_bytes(RELOCATABLE.encode() + content.partition(b"\n")[2])
+        elif content.startswith(LONG_PATH) and made_for in content.split(b"\n", 2)[1]:
+            script.write_bytes(RELOCATABLE.encode() + content.split(b"\n", 3)[3])

@@ -1,0 +1,59 @@
+"""Does the same code run on a PostgreSQL that is not its own, and a program from the registry?"""
+
+import json
+import subprocess
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.e2e.product import TORPOR, Product, product
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.anyio
+async def test_any_postgresql_will_do_and_only_one_torpor_controls_it(empty_database_url: str, tmp_path: Path) -> None:
+    with product(tmp_path, TORPOR_DATABASE_URL=empty_database_url) as here:
+        assert not (here.data / "postgres").exists(), "no private one is started"
+        here.ok("create", "demo", "--wait")
+        here.ok("archive", "demo", "--wait")
+        connection = await asyncpg.connect(empty_database_url)
+        assert await connection.fetchval("SELECT phase FROM workspaces") == "ARCHIVED"
+        assert await connection.fetchval("SELECT epoch FROM system_locks WHERE lock_name = 'controller'") == 1
+        await connection.close()
+
+        other = Product(tmp_path / "other" / "data", environment=dict(here.environment))
+        other.data.parent.mkdir()
+        second = other.run("up")
+        assert second.returncode == 1
+        assert b"another Torpor controls this database" in second.stderr
+        assert here.show("demo")["phase"] == "ARCHIVED"
+
+
+def test_a_database_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    lost = Product(tmp_path / "data", environment={"TORPOR_DATABASE_URL": "postgresql://torpor:secret@127.0.0.1:1/none"})
+    done = subprocess.run([TORPOR, "up"], env=lost.env(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "the database cannot be reached" in done.stderr
+    assert "secret" not in done.stderr + done.stdout
+
+
+def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> None:
+    with product(tmp_path) as here:
+        created = here.run("create", "lab", "--template", "jupyterlab", "--wait", timeout_s=600)
+        assert created.returncode == 0, here.log()
+        assert "%" in created.stderr.decode(), "its installation shows progress"
+        page = subprocess.run(
+            ["curl", "-sS", "-H", f"Host: lab.localhost:{here.port}", f"http://127.0.0.1:{here.port}/api/status"],
+            capture_output=True,
+            check=True,
+        )
+        assert "started" in json.loads(page.stdout)
+
+
+def test_the_doctor_says_what_is_confined(tmp_path: Path) -> None:
+    findings = json.loads(Product(tmp_path / "data").ok("doctor", "--json"))
+    said = json.dumps(findings)
+    for what in ("files and processes", "network", "database", "archive store"):
+        assert what in said
