@@ -358,7 +358,7 @@ async def test_sessions_are_limited_and_a_left_one_makes_room(start: Start, open
     await eventually(lambda: not lives(pid))
 
 
-@pytest.mark.parametrize(("session", "options"), [(None, ()), (new_session(), ("--detached-s", "0.2"))])
+@pytest.mark.parametrize(("session", "options"), [(None, ()), (new_session(), ("--detached-s", "0.2"))], ids=["none", "left"])
 async def test_who_is_not_coming_back_is_hung_up(
     start: Start, session: str | None, options: tuple[str, ...], open_tab: OpenTab
 ) -> None:
