@@ -177,7 +177,7 @@ def _arrow(begin: tuple[int, int], end: tuple[int, int], label: str, *, is_pair:
     text_x, text_y = (from_x + to_x) / 2 + across[0] * 8, (from_y + to_y) / 2 + across[1] * 8 + 4
     anchor = "middle" if abs(across[0]) < 0.5 else "start" if across[0] > 0 else "end"
     if anchor == "middle":
-        text_y = (from_y + to_y) / 2 - 8
+        text_y = (from_y + to_y) / 2 + 18
     if label == Operation.PROVISIONING.value:
         anchor, text_x = "end", text_x - 12
     return (
