@@ -1,0 +1,60 @@
+"""Do the things that are said in one place cover everything that refers to them?"""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import torpor
+from torpor.api.refusals import STATUS_OF
+from torpor.ports import PLACEHOLDERS
+from torpor.runtimes.process.placeholders import Known
+
+SOURCE = Path(torpor.__file__).parent
+# Said by `torpor up` and the front before there is an API, or by the command line itself.
+NOT_OVER_HTTP = {
+    "already_controlled",
+    "already_up",
+    "bad_archive_url",
+    "bad_credentials_file",
+    "bad_data",
+    "bad_setting",
+    "port_in_use",
+    "port_not_allowed",
+    "wrong_workspace",
+}
+
+
+def codes_refused() -> set[str]:
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        if path.parts[len(SOURCE.parts)] not in ("cli", "inside"):
+            found |= set(re.findall(r'Refused\(\s*"([a-z_]+)"', path.read_text(encoding="utf-8")))
+    return found
+
+
+def test_every_refusal_has_its_status() -> None:
+    assert codes_refused() - NOT_OVER_HTTP <= STATUS_OF.keys()
+    assert not NOT_OVER_HTTP & STATUS_OF.keys()
+
+
+def test_the_process_runtime_fills_every_placeholder() -> None:
+    assert {field.name for field in fields(Known)} == PLACEHOLDERS.keys()
+
+
+def test_every_module_begins_with_the_question_it_answers() -> None:
+    silent = [
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if path.stat().st_size and not path.read_text(encoding="utf-8").startswith('"""')
+    ]
+    assert silent == []
+
+
+def test_only_settings_the_wiring_and_the_commands_read_the_environment() -> None:
+    allowed = {"assemble.py", "cli", "inside", "runtimes", "store", "archives"}
+    readers = {
+        path.relative_to(SOURCE).parts[0]
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"os\.environ|os\.getenv", path.read_text(encoding="utf-8"))
+    }
+    assert readers <= allowed
