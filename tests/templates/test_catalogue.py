@@ -12,7 +12,7 @@ from torpor.templates.catalogue import BRACES, Template, load, parse, program, t
 
 
 def test_the_product_brings_three_templates() -> None:
-    assert list(templates()) == ["command", "jupyterlab", "terminal"]
+    assert list(templates()) == ["terminal", "command", "jupyterlab"]
 
 
 def test_they_are_read_once_and_cannot_be_changed() -> None:
@@ -40,12 +40,12 @@ def test_jupyterlab_is_pinned_and_keeps_its_checks() -> None:
 
 def test_a_command_is_run_as_given() -> None:
     given = ("python3", "-c", "print('{port}') # $PORT; a b")
-    assert program(template("command"), given) == Program("command", given, {}, ())
+    assert program(template("command"), given) == Program("command", given, is_verbatim=True)
 
 
 @pytest.mark.parametrize("name", ["", "Terminal", "vscode", "../terminal", "terminal.toml"])
 def test_an_unknown_template_is_refused_with_what_is_allowed(name: str) -> None:
-    with pytest.raises(Refused, match="command, jupyterlab, terminal") as refused:
+    with pytest.raises(Refused, match="terminal, command, jupyterlab") as refused:
         template(name)
     assert refused.value.code == "unknown_template"
 
@@ -124,7 +124,7 @@ def test_a_good_file_is_read() -> None:
         ("environment", '["A=B"]'),
         ("environment", "{ A = 1 }"),
         ("environment", '{ "A-B" = "1" }'),
-        ("environment", '{ A = "{home}" }'),
+        ("environment", '{ A = "{house}" }'),
         ("packages", '"good==1"'),
         ("packages", '["good"]'),
         ("packages", '["good>=1"]'),

@@ -286,6 +286,15 @@ def signal_foreground(descriptor: int, number: signal.Signals) -> None:
             os.killpg(group, number)
 
 
+def signal_session(leader: Pid, number: signal.Signals) -> None:
+    """Tell every process of a session; who does not want to hear of it ignores it (nohup) or left it (setsid)."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, PermissionError):
+                if os.getsid(int(entry.name)) == leader:
+                    os.kill(int(entry.name), number)
+
+
 def spawn(environment: Mapping[str, str], size: Size) -> tuple[Pid, int]:
     """Start a login shell at home, in a session of its own, and give back its id and our end of its terminal."""
     shell = find_shell(environment)
@@ -518,11 +527,10 @@ class Session:
         self._typed.clear()
 
     def hang_up(self) -> None:
-        """The terminal is gone: its shell and what runs in the foreground hear of it, and the shell tells its jobs."""
+        """The terminal is gone: everybody at it hears of it. (A shell that is told twice dies before it tells its jobs.)"""
         if self._descriptor is not None and self._shell is not None:
-            signal_foreground(self._descriptor, signal.SIGHUP)
-            self._children.signal(self._shell, signal.SIGHUP)
-            self._children.signal(self._shell, signal.SIGCONT)
+            signal_session(self._shell, signal.SIGHUP)
+            signal_session(self._shell, signal.SIGCONT)
             self._loop.call_later(self._limits.hang_up_s, self._children.signal, self._shell, signal.SIGKILL)
         self._close()
 
