@@ -9,10 +9,11 @@ import secrets
 import signal
 import socket
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,6 @@ PREDECESSOR_S = 10.0
 STALE_LOOK_FACTOR = 3
 
 
-# ── torpor up ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def run_up(settings: Settings) -> int:
     """The whole product on this machine, until Ctrl-C or TERM; the exit code."""
     _configure_log(settings)
@@ -76,7 +74,7 @@ async def _up(settings: Settings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await _start(settings, stack)
         print(
-            f"torpor is ready at {_base_url(settings)} (sign in as {ADMIN}; the password is in {settings.data / CREDENTIALS})",
+            f"torpor is ready at {settings.base_url} (sign in as {ADMIN}; the password is in {settings.data / CREDENTIALS})",
             flush=True,
         )
         await stop.wait()
@@ -94,7 +92,7 @@ async def _start(settings: Settings, stack: contextlib.AsyncExitStack) -> None:
     await migrate(url)
     service = ServiceStore(await stack.enter_async_context(_open(url, Role.SERVICE)))
     controlled = ControllerStore(await stack.enter_async_context(_open(url, Role.CONTROLLER)))
-    archives = HomeArchives(_archive_url(settings))
+    archives = HomeArchives(settings.archives_at)
     runtime = ProcessRuntime(
         settings.data,
         options=Options(grace_s=settings.workspace_stop_grace),
@@ -118,7 +116,7 @@ async def _start(settings: Settings, stack: contextlib.AsyncExitStack) -> None:
         hint=coordinator.hint,
     )
     health = _health(settings, service, archives, coordinator)
-    app = make_app(wishes, accounts, runtime, health, base_url=_base_url(settings))
+    app = make_app(wishes, accounts, runtime, health, base_url=settings.base_url)
     product.serve(service, runtime)
     await stack.enter_async_context(_background(coordinator.run(), "coordinator"))
     await stack.enter_async_context(_serving(app, run / "api.sock"))
@@ -144,8 +142,7 @@ class _Product:
         address = self._runtime.address(found.id)
         if found.phase is Phase.RUNNING and address is not None:
             return Running(name, address)
-        progress = min(100, found.progress_done * 100 // found.progress_total) if found.progress_total else None
-        return Asleep(name, found.phase, found.operation, progress, found.error.message if found.error else None)
+        return Asleep(name, found.phase, found.operation, found.progress, found.error.message if found.error else None)
 
 
 def _coordinator(
@@ -320,19 +317,7 @@ async def _serving(app: Any, path: Path) -> AsyncIterator[None]:
 
 async def _short_folder(stack: contextlib.AsyncExitStack) -> Path:
     """A private folder whose sockets have short names: the kernel allows them 107 bytes."""
-    import tempfile
-
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))
-
-
-def _base_url(settings: Settings) -> str:
-    return f"http://localhost:{settings.port}"
-
-
-def _archive_url(settings: Settings) -> str:
-    if settings.archive_url is not None:
-        return settings.archive_url.get_secret_value()
-    return (settings.data / "archives").as_uri()
 
 
 async def _ensure_credentials(settings: Settings, accounts: Accounts) -> None:
@@ -348,7 +333,7 @@ async def _ensure_credentials(settings: Settings, accounts: Accounts) -> None:
     await accounts.ensure_token(user, f"credentials of {settings.data}", known["token"])
     aside = path.with_suffix(".new")
     aside.touch(mode=0o600)
-    aside.write_text(json.dumps({"url": _base_url(settings), **known}, indent=2) + "\n", encoding="utf-8")
+    aside.write_text(json.dumps({"url": settings.base_url, **known}, indent=2) + "\n", encoding="utf-8")
     aside.replace(path)
 
 
@@ -368,59 +353,3 @@ def _configure_log(settings: Settings) -> None:
         ],
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
-
-
-# ── torpor doctor ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    what: str
-    ok: bool
-    detail: str
-    advice: str = ""
-    blocks: bool = False
-    """Torpor cannot run like this."""
-
-
-async def examine(settings: Settings) -> list[Finding]:
-    """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
-    findings = [_python_finding(), _data_finding(settings), await _database_finding(settings)]
-    archives_ok = await HomeArchives(_archive_url(settings)).reachable()
-    findings.append(
-        Finding(
-            "archive store",
-            archives_ok,
-            "answers" if archives_ok else "cannot be reached or written to",
-            "" if archives_ok else "check TORPOR_ARCHIVE_URL and its permissions",
-            blocks=not archives_ok,
-        )
-    )
-    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
-    findings += [
-        Finding(f"confinement: {ability.what}", ability.confined, ability.how, ability.remedy)
-        for ability in await runtime.abilities()
-    ]
-    return findings
-
-
-def _python_finding() -> Finding:
-    return Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0], blocks=sys.version_info < (3, 11))
-
-
-def _data_finding(settings: Settings) -> Finding:
-    nearest = next(path for path in (settings.data, *settings.data.parents) if path.exists())
-    ok = os.access(nearest, os.W_OK)
-    detail = f"{settings.data}" if ok else f"{nearest} cannot be written to"
-    return Finding("data directory", ok, detail, "" if ok else "choose another with --data or TORPOR_DATA", blocks=not ok)
-
-
-async def _database_finding(settings: Settings) -> Finding:
-    if settings.database_url is None:
-        return Finding("database", True, "embedded PostgreSQL in the data directory")
-    try:
-        database = await Database.open(settings.database_url.get_secret_value(), Role.SERVICE)
-    except Exception as error:  # whatever a driver may raise, a doctor reports it
-        return Finding("database", False, f"{type(error).__name__}: {error}", "check TORPOR_DATABASE_URL", blocks=True)
-    await database.close()
-    return Finding("database", True, "answers")

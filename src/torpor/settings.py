@@ -70,6 +70,16 @@ class Settings(BaseModel):
         return value.expanduser().absolute()
 
     @property
+    def base_url(self) -> str:
+        return f"http://localhost:{self.port}"
+
+    @property
+    def archives_at(self) -> str:
+        if self.archive_url is not None:
+            return self.archive_url.get_secret_value()
+        return (self.data / "archives").as_uri()
+
+    @property
     def knobs(self) -> Knobs:
         return Knobs(
             timeouts_s={

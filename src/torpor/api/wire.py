@@ -194,7 +194,7 @@ def workspace_out(workspace: Workspace, *, base_url: str) -> WorkspaceOut:
         phase=workspace.phase,
         operation=workspace.operation,
         op_id=workspace.op_id,
-        progress=_percent(workspace),
+        progress=workspace.progress,
         generation=workspace.generation,
         revision=workspace.revision,
         conditions={name: Condition(**stored) for name, stored in from_conditions(workspace.conditions).items()},
@@ -211,12 +211,6 @@ def workspace_out(workspace: Workspace, *, base_url: str) -> WorkspaceOut:
         deleted_at=workspace.deleted_at,
         url=_url(workspace.name, base_url),
     )
-
-
-def _percent(workspace: Workspace) -> int | None:
-    if not workspace.progress_total:
-        return None
-    return min(100, workspace.progress_done * 100 // workspace.progress_total)
 
 
 def _url(name: str, base_url: str) -> str:

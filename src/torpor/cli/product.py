@@ -88,7 +88,7 @@ def doctor(data: Data = None, as_json: Json = False) -> None:
     settings = settings_here(data=data)
     import asyncio
 
-    from torpor.assemble import examine
+    from torpor.doctor import examine
 
     found = asyncio.run(examine(settings))
     fields = ("what", "ok", "detail", "advice", "blocks")

@@ -221,6 +221,11 @@ class Workspace:
         return self.home_seen and not self.is_archived
 
     @property
+    def progress(self) -> int | None:
+        """In percent, while something is under way that can tell."""
+        return min(100, self.progress_done * 100 // self.progress_total) if self.progress_total else None
+
+    @property
     def observed_status(self) -> ObservedStatus:
         if self.container_present:
             return ObservedStatus.RUNNING

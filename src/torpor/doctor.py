@@ -1,0 +1,64 @@
+"""What does this machine offer, what does it lack, and what is to be done about it?"""
+
+import os
+import sys
+from dataclasses import dataclass
+
+from torpor.archives.archives import HomeArchives
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.runtime import ProcessRuntime
+from torpor.settings import Settings
+from torpor.store.database import Database, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    ok: bool
+    detail: str
+    advice: str = ""
+    blocks: bool = False
+    """Torpor cannot run like this."""
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
+    findings = [_python_finding(), _data_finding(settings), await _database_finding(settings)]
+    archives_ok = await HomeArchives(settings.archives_at).reachable()
+    findings.append(
+        Finding(
+            "archive store",
+            archives_ok,
+            "answers" if archives_ok else "cannot be reached or written to",
+            "" if archives_ok else "check TORPOR_ARCHIVE_URL and its permissions",
+            blocks=not archives_ok,
+        )
+    )
+    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
+    findings += [
+        Finding(f"confinement: {ability.what}", ability.confined, ability.how, ability.remedy)
+        for ability in await runtime.abilities()
+    ]
+    return findings
+
+
+def _python_finding() -> Finding:
+    return Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0], blocks=sys.version_info < (3, 11))
+
+
+def _data_finding(settings: Settings) -> Finding:
+    nearest = next(path for path in (settings.data, *settings.data.parents) if path.exists())
+    ok = os.access(nearest, os.W_OK)
+    detail = f"{settings.data}" if ok else f"{nearest} cannot be written to"
+    return Finding("data directory", ok, detail, "" if ok else "choose another with --data or TORPOR_DATA", blocks=not ok)
+
+
+async def _database_finding(settings: Settings) -> Finding:
+    if settings.database_url is None:
+        return Finding("database", True, "embedded PostgreSQL in the data directory")
+    try:
+        database = await Database.open(settings.database_url.get_secret_value(), Role.SERVICE)
+    except Exception as error:  # whatever a driver may raise, a doctor reports it
+        return Finding("database", False, f"{type(error).__name__}: {error}", "check TORPOR_DATABASE_URL", blocks=True)
+    await database.close()
+    return Finding("database", True, "answers")
