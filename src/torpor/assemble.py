@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import json
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -50,6 +51,7 @@ MIB = 1 << 20
 ADMIN = "admin"
 CREDENTIALS = "credentials.json"
 LEADER_RETRY_S = 5.0
+DATABASE_RETRY_S = 2.0
 PREDECESSOR_S = 10.0
 STALE_LOOK_FACTOR = 3
 
@@ -57,6 +59,7 @@ STALE_LOOK_FACTOR = 3
 def run_up(settings: Settings) -> int:
     """The whole product on this machine, until Ctrl-C or TERM; the exit code."""
     _configure_log(settings)
+    _raise_file_limit()
     try:
         with _only_one(settings.data):
             asyncio.run(_up(settings))
@@ -67,12 +70,26 @@ def run_up(settings: Settings) -> int:
 
 
 async def _up(settings: Settings) -> None:
-    stop = asyncio.Event()
+    stop, ready = asyncio.Event(), asyncio.Event()
+    living = asyncio.ensure_future(_live(settings, stop, ready))
+
+    def heard() -> None:
+        # The first time it stops in its order; the second time, or before it is ready, at once.
+        if stop.is_set() or not ready.is_set():
+            living.cancel()
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, heard)
+    with contextlib.suppress(asyncio.CancelledError):
+        await living
+
+
+async def _live(settings: Settings, stop: asyncio.Event, ready: asyncio.Event) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await _start(settings, stack)
+        ready.set()
         print(
             f"torpor is ready at {settings.base_url} (sign in as {ADMIN}; the password is in {settings.data / CREDENTIALS})",
             flush=True,
@@ -156,7 +173,6 @@ def _coordinator(
         lock_id=settings.coordinator_lock_id,
         retry_s=LEADER_RETRY_S,
         node_id=socket.gethostname(),
-        store=store,
         make_controller=lambda epoch: Controller(
             store,
             hands,
@@ -206,11 +222,19 @@ def _health(settings: Settings, service: ServiceStore, archives: HomeArchives, c
 # ── its parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _raise_file_limit() -> None:
+    """Every connection and every workspace costs descriptors; the soft limit is there for programs that use select."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 @contextlib.contextmanager
 def _only_one(data: Path) -> Iterator[None]:
     """One `up` for one data directory; the lock is the kernel's, so that a kill -9 leaves none behind."""
     try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Where bubblewrap is missing a workspace's own user must find the way to its home; what lies beside it is closed.
+        data.mkdir(mode=0o711 if os.getuid() == 0 else 0o700, parents=True, exist_ok=True)
+        (data / "archives").mkdir(mode=0o700, exist_ok=True)
         held = (data / "torpor.pid").open("a+", encoding="utf-8")
     except OSError as error:
         raise Refused("bad_data", f"the data directory {data} cannot be used: {error.strerror}") from error
@@ -262,13 +286,14 @@ async def _database(settings: Settings, stack: contextlib.AsyncExitStack) -> str
 async def _kept_alive(postgres: EmbeddedPostgres) -> None:
     """A database that ends by itself (killed for want of memory, say) is started again; the loops wait meanwhile."""
     while True:
-        code = await postgres.wait()
-        log.error("postgres_ended", exit_code=code)
-        try:
-            await postgres.start()
-        except TorporError as error:
-            log.warning("postgres_did_not_start", why=error.message)
-            await asyncio.sleep(LEADER_RETRY_S)
+        log.error("postgres_ended", exit_code=await postgres.wait())
+        await postgres.stop()
+        while postgres.pid is None:
+            try:
+                await postgres.start()
+            except Exception as error:  # whatever it was, without a database there is nothing better to do than to try again
+                log.warning("postgres_did_not_start", why=str(error))
+                await asyncio.sleep(DATABASE_RETRY_S)
 
 
 @contextlib.asynccontextmanager
@@ -329,11 +354,16 @@ async def _ensure_credentials(settings: Settings, accounts: Accounts) -> None:
         known = {"username": ADMIN, "password": secrets.token_urlsafe(12), "token": new_token()}
     except ValueError as error:
         raise Refused("bad_credentials_file", f"{path} is not valid JSON ({error}); mend it or remove it") from error
-    user = await accounts.ensure_admin(known["username"], known["password"])
+    if not isinstance(known, dict) or not all(isinstance(known.get(key), str) for key in ("username", "token")):
+        raise Refused("bad_credentials_file", f"{path} lacks username or token; mend it or remove it")
+    user = await accounts.ensure_admin(known["username"], known.get("password") or secrets.token_urlsafe(12))
     await accounts.ensure_token(user, f"credentials of {settings.data}", known["token"])
+    if known.get("password") and not await accounts.knows(known["username"], known["password"]):
+        # The database is older than this file, or the password was changed since: say nothing rather than something wrong.
+        known["password"] = None
     aside = path.with_suffix(".new")
     aside.touch(mode=0o600)
-    aside.write_text(json.dumps({"url": settings.base_url, **known}, indent=2) + "\n", encoding="utf-8")
+    aside.write_text(json.dumps({**known, "url": settings.base_url}, indent=2) + "\n", encoding="utf-8")
     aside.replace(path)
 
 

@@ -4,11 +4,16 @@ import os
 import sys
 from dataclasses import dataclass
 
+import asyncpg
+
 from torpor.archives.archives import HomeArchives
+from torpor.domain.errors import TorporError
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
-from torpor.store.database import Database, Role
+from torpor.store.database import translated_at_the_start
+
+OLDEST_POSTGRESQL = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,12 @@ async def _database_finding(settings: Settings) -> Finding:
     if settings.database_url is None:
         return Finding("database", True, "embedded PostgreSQL in the data directory")
     try:
-        database = await Database.open(settings.database_url.get_secret_value(), Role.SERVICE)
-    except Exception as error:  # whatever a driver may raise, a doctor reports it
-        return Finding("database", False, f"{type(error).__name__}: {error}", "check TORPOR_DATABASE_URL", blocks=True)
-    await database.close()
-    return Finding("database", True, "answers")
+        with translated_at_the_start():
+            connection = await asyncpg.connect(settings.database_url.get_secret_value())
+            version = connection.get_server_version()
+            await connection.close()
+    except TorporError as error:
+        return Finding("database", False, error.message, "check TORPOR_DATABASE_URL", blocks=True)
+    enough = version.major >= OLDEST_POSTGRESQL
+    advice = "" if enough else f"use PostgreSQL {OLDEST_POSTGRESQL} or newer"
+    return Finding("database", enough, f"PostgreSQL {version.major}.{version.minor} answers", advice, blocks=not enough)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from torpor.domain.errors import Reason, Refused
 from torpor.domain.limits import RunningLimits, admit
-from torpor.domain.names import check_name, is_id
+from torpor.domain.names import check_name, is_id, is_name
 from torpor.domain.records import Archive, ErrorInfo, Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.store.for_service import Attempt, NameTaken, NewWorkspace, ServiceStore, StoredArchive, User, Writing
@@ -74,14 +74,20 @@ class Wishes:
         )
         async with self._naming(name) as writing:
             if desired_state is Wish.RUNNING:
-                admit(await writing.running_besides(new.id, user.id), self._limits)
+                admit(await writing.running_besides(new.id, owner_id=user.id), self._limits)
             await writing.create(new)
         self._hint(new.id)
         return await self.find(user, new.id)
 
-    async def find(self, user: User, id_or_name: str) -> Workspace:
+    async def find(self, user: User, id_or_name: str, *, deleted_first: bool = False) -> Workspace:
         """The workspace, if it is this user's to see; what is not is not revealed."""
-        found = await (self._store.by_id(id_or_name) if is_id(id_or_name) else self._store.by_name(id_or_name))
+        if is_id(id_or_name):
+            found = await self._store.by_id(id_or_name)
+        elif is_name(id_or_name):
+            owner_id = None if user.is_admin else user.id
+            found = await self._store.by_name(id_or_name, owner_id=owner_id, deleted_first=deleted_first)
+        else:
+            found = None
         if found is None or (found.owner != user.username and not user.is_admin):
             raise Refused("not_found", f"there is no workspace {id_or_name!r}", workspace=id_or_name)
         return found
@@ -119,12 +125,13 @@ class Wishes:
             workspace = await self._locked(writing, found)
             if workspace.deleted_at is not None:
                 raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+            # Limits before names, as in `create`: two that wait for each other's would never end.
+            if desired_state is Wish.RUNNING:
+                admit(await writing.running_besides(found.id), self._limits)
             if name is not None:
                 await writing.set_name(found.id, name)
             if (standby_ttl_s, archive_ttl_s) != (None, None):
                 await writing.set_ttls(found.id, standby_ttl_s=standby_s, archive_ttl_s=archive_s)
-            if desired_state is Wish.RUNNING:
-                admit(await writing.running_besides(found.id, await self._owner_id(workspace)), self._limits)
             if desired_state is not None:
                 await writing.set_wish(found.id, desired_state)
         return await self._wished(user, found)
@@ -138,13 +145,13 @@ class Wishes:
         return await self._wished(user, found)
 
     async def undelete(self, user: User, id_or_name: str) -> Workspace:
-        found = await self.find(user, id_or_name)
+        found = await self.find(user, id_or_name, deleted_first=True)
         async with self._naming(found.name) as writing:
             workspace = await self._locked(writing, found)
             if workspace.deleted_at is None:
                 raise Refused("not_deleted", f"{workspace.name!r} is not deleted", workspace=workspace.name)
             if workspace.purge:
-                raise Refused("purged", f"{workspace.name!r} was purged; nothing of it is kept", workspace=workspace.name)
+                raise Refused("purged", f"{workspace.name!r} was purged; its home was given up", workspace=workspace.name)
             await writing.set_wish(workspace.id, Wish.ARCHIVED)
         return await self._wished(user, found)
 
@@ -169,14 +176,9 @@ class Wishes:
 
     async def _locked(self, writing: Writing, found: Workspace) -> Workspace:
         workspace = await writing.lock(found.id)
-        if workspace is None or (workspace.phase is Phase.DELETED and workspace.purge):
+        if workspace is None:
             raise Refused("not_found", f"there is no workspace {found.name!r}", workspace=found.name)
         return workspace
-
-    async def _owner_id(self, workspace: Workspace) -> str:
-        known = await self._store.user_by_name(workspace.owner)
-        assert known is not None, "an owner is a foreign key"
-        return known[0].id
 
     async def _wished(self, user: User, found: Workspace) -> Workspace:
         self._hint(found.id)

@@ -17,6 +17,7 @@ NOT_OVER_HTTP = {
     "bad_archive_url",
     "bad_credentials_file",
     "bad_data",
+    "bad_database",
     "bad_setting",
     "port_in_use",
     "port_not_allowed",

@@ -51,10 +51,10 @@ class Plant:
         return await self.until(name, lambda seen: seen.phase is phase and seen.operation == "NONE")
 
     def controller_of_epoch(self, epoch: int, *, knobs: Knobs = FAST) -> Controller:
-        return make_controller(self.controller_store, self.world, epoch, knobs)
+        return make_controller(self.controller_store, self.world, epoch, knobs, parallel=8)
 
 
-def make_controller(store: ControllerStore, world: FakeWorld, epoch: int, knobs: Knobs) -> Controller:
+def make_controller(store: ControllerStore, world: FakeWorld, epoch: int, knobs: Knobs, *, parallel: int) -> Controller:
     hands = Hands(
         FakeRuntime(world),
         FakeArchives(world),
@@ -62,23 +62,30 @@ def make_controller(store: ControllerStore, world: FakeWorld, epoch: int, knobs:
         Limits(memory_bytes=2**30, processes=100),
     )
     return Controller(
-        store, hands, epoch=epoch, knobs=knobs, intervals=Intervals(idle_s=0.2, active_s=0.05), parallel=8, draws=Draws()
+        store, hands, epoch=epoch, knobs=knobs, intervals=Intervals(idle_s=0.2, active_s=0.05), parallel=parallel, draws=Draws()
     )
 
 
 @contextlib.asynccontextmanager
-async def plant(database_url: str, *, knobs: Knobs = FAST, runs: bool = True) -> AsyncIterator[Plant]:
+async def plant(
+    database_url: str,
+    *,
+    knobs: Knobs = FAST,
+    runs: bool = True,
+    parallel: int = 8,
+    limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
+) -> AsyncIterator[Plant]:
     service_database = await Database.open(database_url, Role.SERVICE)
     controller_database = await Database.open(database_url, Role.CONTROLLER)
     service, store = ServiceStore(service_database), ControllerStore(controller_database)
     world = FakeWorld()
-    controller = make_controller(store, world, await store.take_epoch("test"), knobs)
+    controller = make_controller(store, world, await store.take_epoch("test"), knobs, parallel=parallel)
     await service.create_user("ada", is_admin=True, password=None)
     known = await service.user_by_name("ada")
     assert known is not None
     wishes = Wishes(
         service,
-        limits=RunningLimits(per_user=1000, overall=1000),
+        limits=limits,
         ttls=Ttls(),
         new_id=lambda: str(uuid.uuid4()),
         hint=controller.hint,

@@ -11,10 +11,11 @@ import pytest
 from tests.control.plant import FAST, Plant, plant
 from torpor.control.controller import Deposed
 from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
-from torpor.domain.records import Ended
+from torpor.domain.limits import RunningLimits
+from torpor.domain.records import Change, Ended
 from torpor.domain.states import Operation, Outcome, Phase, Stage, Wish
 from torpor.ports import Fence, Home
-from torpor.runtimes.fake import FakeRuntime
+from torpor.runtimes.fake import FakeRuntime, FakeVolume
 
 pytestmark = pytest.mark.anyio
 
@@ -420,3 +421,156 @@ async def test_when_nothing_is_to_be_done_nothing_is_written(database_url: str) 
         for _ in range(5):
             await here.controller.look()
         assert here.controller.tally.rows_written == written
+
+
+async def test_a_home_whose_marker_became_illegible_survives_a_delete_but_not_a_purge(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        volume = here.world.volumes[Home(workspace_id, 1)]
+        volume.is_illegible = True
+        await here.wishes.delete(here.user, "demo")
+        stands = await here.until("demo", lambda seen: seen.error is not None and seen.error.is_terminal)
+        assert stands.phase is Phase.DELETING
+        assert volume in here.world.volumes.values(), "I1: nothing is deleted that no archive holds"
+
+        volume.is_illegible = False
+        await here.until_phase("demo", Phase.DELETED)
+        await here.wishes.undelete(here.user, "demo")
+        await here.until_phase("demo", Phase.ARCHIVED)
+
+        await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+        again = await here.until_phase("demo", Phase.STANDBY)
+        here.world.volumes[Home(workspace_id, again.generation)].is_illegible = True
+        await here.wishes.delete(here.user, "demo", purge=True)
+        await here.until("demo", lambda seen: seen.phase is Phase.DELETED)
+        assert not here.world.volumes
+
+
+async def test_what_a_program_said_last_may_be_anything(database_url: str) -> None:
+    async with plant(database_url) as here:
+        other = await running(here, "innocent")
+        workspace_id = await running(here, "evil")
+        for revision in (2, 3):
+            here.world.containers[workspace_id].ended = Ended(3, "a\0b \udc80")
+            await here.until("evil", lambda seen, at=revision: seen.revision == at and seen.phase is Phase.RUNNING)  # type: ignore[misc]
+        here.world.containers[workspace_id].ended = Ended(3, "a\0b \udc80")
+        broken = await here.until_phase("evil", Phase.ERROR)
+        assert broken.error is not None
+        assert "a" in broken.error.context["last_lines"]
+        here.world.containers[other].ended = Ended(0, "")
+        await here.until("innocent", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
+
+
+async def test_a_change_that_the_database_will_not_have_costs_the_others_nothing(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        for name in ("one", "two", "three"):
+            await here.wishes.create(here.user, name=name, desired_state=Wish.STANDBY)
+        loaded = await here.controller_store.load()
+        changes = [Change(row, replace(row, generation=1)) for row in loaded.workspaces]
+        changes[1] = replace(changes[1], after=replace(changes[1].after, generation=-1))
+        written = await here.controller_store.persist(changes, epoch=1)
+        assert written == {changes[0].after.id, changes[2].after.id}
+
+
+async def test_a_row_that_somebody_holds_keeps_nobody_waiting(database_url: str) -> None:
+    async with plant(database_url) as here:
+        held = await here.wishes.create(here.user, name="held", desired_state=Wish.STANDBY)
+        await here.until_phase("held", Phase.STANDBY)
+        async with here.service.writing() as writing:
+            await writing.lock(held.id)
+            here.world.volumes[Home(held.id, 1)].marker = None
+            here.controller.hint()
+            await running(here, "free")
+        await here.until("held", lambda seen: seen.phase is Phase.ERROR)
+
+
+async def test_strangers_among_the_volumes_are_left_alone(database_url: str) -> None:
+    async with plant(database_url) as here:
+        here.world.volumes[Home("backup", 1)] = FakeVolume()
+        await running(here)
+        for _ in range(3):
+            here.controller.hint()
+            await asyncio.sleep(0.1)
+        await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+        await here.until_phase("demo", Phase.STANDBY)
+        assert Home("backup", 1) in here.world.volumes
+
+
+async def test_long_effects_keep_no_quick_one_waiting(database_url: str) -> None:
+    hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 1.0})
+    async with plant(database_url, knobs=hasty) as here:
+        gate = Gate("run_at_home")
+        for number in range(12):
+            await here.wishes.create(here.user, name=f"slow-{number}", desired_state=Wish.STANDBY)
+        for number in range(12):
+            await here.until_phase(f"slow-{number}", Phase.STANDBY)
+        here.world.interfere = gate
+        for number in range(12):
+            await here.wishes.wish(here.user, f"slow-{number}", Wish.ARCHIVED)
+        await gate.reached.wait()
+        await running(here, "quick")
+        gate.opened.set()
+        for number in range(12):
+            await here.until_phase(f"slow-{number}", Phase.ARCHIVED)
+
+
+async def test_who_waits_for_a_slot_loses_no_time_of_its_deadline(database_url: str) -> None:
+    hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 1.0})
+    async with plant(database_url, knobs=hasty, parallel=1) as here:
+        for name in ("first", "second"):
+            await here.wishes.create(here.user, name=name, desired_state=Wish.STANDBY)
+            await here.until_phase(name, Phase.STANDBY)
+
+        async def take_your_time(verb: str, _workspace_id: str) -> None:
+            if verb == "run_at_home":
+                await asyncio.sleep(0.8)
+
+        here.world.interfere = take_your_time
+        for name in ("first", "second"):
+            await here.wishes.wish(here.user, name, Wish.ARCHIVED)
+        for name in ("first", "second"):
+            await here.until_phase(name, Phase.ARCHIVED)
+
+
+async def test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_again(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
+        calls: list[str] = []
+
+        async def fail(verb: str, _workspace_id: str) -> None:
+            calls.append(verb)
+            await asyncio.sleep(0.1)
+            raise Failed(Code.VOLUME_CREATE_FAILED, "no room")
+
+        here.world.interfere = fail
+        await here.controller.look()
+        await here.controller.look()
+        here.world.observed_slowly_s = 0.3
+        await here.controller.look()
+        here.world.observed_slowly_s = 0.0
+        await here.controller.look()
+        failed = await here.show("demo")
+        assert calls == ["ensure_volume"]
+        assert (failed.stage, failed.error_count) == (Stage.BACKOFF, 1)
+
+
+async def test_many_starts_at_once_are_all_answered(database_url: str) -> None:
+    async with plant(database_url) as here:
+        for number in range(20):
+            await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(here.wishes.wish(here.user, f"w-{number}", Wish.RUNNING) for number in range(20)))
+        assert asyncio.get_running_loop().time() - began < 8, "they waited for each other's connections"
+        for number in range(20):
+            await here.until_phase(f"w-{number}", Phase.RUNNING)
+
+
+async def test_limits_hold_when_many_start_at_once(database_url: str) -> None:
+    async with plant(database_url, limits=RunningLimits(per_user=3, overall=100)) as here:
+        for number in range(20):
+            await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
+        wishes = (here.wishes.wish(here.user, f"w-{number}", Wish.RUNNING) for number in range(20))
+        answers = await asyncio.gather(*wishes, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, Refused)]
+        assert {one.code for one in refused} == {"limit_reached"}
+        assert len(answers) - len(refused) == 3

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torpor.domain.errors import Refused
-from torpor.domain.names import RESERVED, check_name, container_name, is_id, parse_volume_name, volume_name
+from torpor.domain.names import RESERVED, check_name, is_id, parse_volume_name, volume_name
 
 DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 ids = st.uuids().map(str)
@@ -61,12 +61,10 @@ def test_whatever_is_accepted_is_a_dns_label_and_no_id(name: str) -> None:
 
 @given(ids, generations)
 def test_names_of_parts_are_dns_labels_and_can_be_read_back(workspace_id: str, generation: int) -> None:
-    assert container_name(workspace_id) == f"ws-{workspace_id}"
     name = volume_name(workspace_id, generation)
     assert name == f"ws-{workspace_id}-home-{generation}"
-    for part in (name, container_name(workspace_id)):
-        assert DNS_1123.fullmatch(part)
-        assert len(part) <= 63
+    assert DNS_1123.fullmatch(name)
+    assert len(name) <= 63
     assert parse_volume_name(name) == (workspace_id, generation)
 
 

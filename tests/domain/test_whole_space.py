@@ -415,9 +415,12 @@ def check_change(case: Case, decision: Decision, after: Workspace) -> None:
     if is_terminal(row.error) and not is_terminal(after.error):
         assert row.error is not None
         is_newer_wish = row.error.wish_version < row.wish_version
-        if row.error.reason is Reason.DATA_LOST and row.deleted_at is None:
-            is_seen_again = bool(row.error.context.get("absent")) and is_whole(row, what)
-            assert is_seen_again or (isinstance(step, Recover) and is_newer_wish)
+        is_lost = row.error.reason is Reason.DATA_LOST
+        if is_lost and row.error.context.get("absent") and is_whole(row, what):
+            pass  # it was seen again
+        elif is_lost and row.deleted_at is None:
+            assert isinstance(step, Recover)
+            assert is_newer_wish
         else:
             assert is_newer_wish
     assert isinstance(step, GiveUp) <= is_terminal(after.error)

@@ -105,7 +105,11 @@ def call(here: Product, method: str, path: str, body: Any = None, **headers: str
         ("GET", "/api/v1/workspaces?phase=NONSENSE", None, 422, "bad_request"),
         ("POST", "/api/v1/workspaces/demo/recover", {}, 409, "not_in_error"),
         ("POST", "/api/v1/workspaces/demo/exec", {"command": ["true"], "stdin": "%"}, 422, "bad_request"),
-        ("GET", "/api/v1/nothing", None, 404, "http"),
+        ("GET", "/api/v1/nothing", None, 404, "no_such_call"),
+        ("GET", "/api/v1/workspaces/a%00b", None, 404, "not_found"),
+        ("POST", "/api/v1/login", {"username": "a\0b", "password": "x"}, 422, "bad_request"),
+        ("POST", "/api/v1/workspaces", {"name": "new", "template": "command", "command": ["\ud800"]}, 422, "bad_request"),
+        ("DELETE", "/api/v1/me", None, 405, "method_not_allowed"),
     ],
 )
 def test_a_call_that_cannot_be(here: Product, method: str, path: str, body: Any, status: int, code: str) -> None:

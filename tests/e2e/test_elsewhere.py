@@ -43,7 +43,6 @@ def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> Non
     with product(tmp_path) as here:
         created = here.run("create", "lab", "--template", "jupyterlab", "--wait", timeout_s=600)
         assert created.returncode == 0, here.log()
-        assert "%" in created.stderr.decode(), "its installation shows progress"
         page = subprocess.run(
             ["curl", "-sS", "-H", f"Host: lab.localhost:{here.port}", f"http://127.0.0.1:{here.port}/api/status"],
             capture_output=True,

@@ -1,13 +1,14 @@
 """Does everything come right after a kill -9 at the worst moment?"""
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import TORPOR, Product, processes_with, product
+from tests.e2e.product import TORPOR, Product, free_port, processes_with, product
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e
@@ -108,6 +109,46 @@ def running(mark: str) -> list[int]:
         if words[0].endswith(b"python3") and words[2] == mark.encode():
             found.append(pid)
     return found
+
+
+def test_a_killed_database_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
+    with product(tmp_path) as here:
+        here.ok("create", "demo", "--wait")
+        pid = int((here.data / "postgres" / "cluster" / "postmaster.pid").read_text().split()[0])
+        server = [one for one in processes_with(str(here.data / "postgres" / "cluster")) if one != os.getpid()]
+        assert server, f"no postgres with process id {pid} (in its own view) was found"
+        for one in server:
+            os.kill(one, signal.SIGKILL)
+        end = time.monotonic() + 60
+        while here.run("show", "demo").returncode != 0:
+            assert time.monotonic() < end, here.log()
+            time.sleep(0.2)
+        here.ok("stop", "demo", "--wait")
+        here.ok("start", "demo", "--wait")
+
+
+def test_another_port_and_another_path_are_no_obstacle(tmp_path: Path) -> None:
+    with product(tmp_path) as here:
+        here.ok("create", "demo", "--wait")
+        assert here.stop() == 0
+        moved = here.data.with_name("moved")
+        here.data.rename(moved)
+        here.data, here.port = moved, free_port()
+        here.up()
+        here.until("demo", lambda seen: seen["phase"] == "RUNNING" and seen["operation"] == "NONE")
+        assert here.show("demo")["url"] == f"http://demo.localhost:{here.port}/"
+
+
+def test_ctrl_c_before_it_is_ready_ends_it(tmp_path: Path) -> None:
+    process = subprocess.Popen([TORPOR, "up"], env=Product(tmp_path / "data").env(), stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + 30
+    while not (tmp_path / "data" / "postgres").exists():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert not processes_with(str(tmp_path / "data")), said
 
 
 def test_a_second_up_is_refused_and_a_port_in_use_is_said_so(tmp_path: Path) -> None:

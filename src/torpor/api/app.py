@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from torpor import __version__
 from torpor.accounts import SESSION_LIVES_S, Accounts
 from torpor.api import wire
 from torpor.api.door import COOKIE, SignedIn, refuse_cross_site, token_of
-from torpor.api.refusals import problem, translate_refusals
+from torpor.api.reference import reference_page
+from torpor.api.refusals import DESCRIBED, PROBLEM_SCHEMA, problem, translate_refusals
 from torpor.dashboard.assets import HEADERS, asset
 from torpor.domain.errors import Refused
 from torpor.domain.explain import explain
@@ -36,11 +38,27 @@ def make_app(wishes: Wishes, accounts: Accounts, runtime: Runtime, health: Healt
     app = FastAPI(title="Torpor", version=__version__, openapi_url="/openapi.json", docs_url=None, redoc_url=None)
     app.state.accounts = accounts
     translate_refusals(app)
-    app.include_router(_sessions(accounts, secure=base_url.startswith("https:")), prefix="/api/v1")
-    app.include_router(_workspaces(wishes, runtime, base_url), prefix="/api/v1")
+    app.include_router(_sessions(accounts, secure=base_url.startswith("https:")), prefix="/api/v1", responses=DESCRIBED)
+    app.include_router(_workspaces(wishes, runtime, base_url), prefix="/api/v1", responses=DESCRIBED)
     app.include_router(_health(health))
-    app.include_router(_pages())
+    app.include_router(_pages(lambda: _described(app)))
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The API's description, with what the framework cannot know: how errors look and how to sign in."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        components = schema.setdefault("components", {})
+        components.setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA
+        components["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer"},
+            "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+        }
+        schema["security"] = [{"token": []}, {"session": []}]
+        app.openapi_schema = schema
+    return app.openapi_schema
 
 
 def _sessions(accounts: Accounts, *, secure: bool) -> APIRouter:
@@ -124,8 +142,9 @@ def _workspaces(wishes: Wishes, runtime: Runtime, base_url: str) -> APIRouter:
         return wire.workspace_out(await wishes.undelete(user, workspace), base_url=base_url)
 
     @router.post("/workspaces/{workspace}/recover", status_code=202)
-    async def recover(workspace: str, body: wire.RecoverWorkspace, user: SignedIn) -> wire.WorkspaceOut:
-        recovered = await wishes.recover(user, workspace, archive_key=body.archive_key, empty=body.empty)
+    async def recover(workspace: str, user: SignedIn, body: wire.RecoverWorkspace | None = None) -> wire.WorkspaceOut:
+        way = body or wire.RecoverWorkspace()
+        recovered = await wishes.recover(user, workspace, archive_key=way.archive_key, empty=way.empty)
         return wire.workspace_out(recovered, base_url=base_url)
 
     @router.get("/workspaces/{workspace}/operations")
@@ -181,8 +200,13 @@ def _health(health: Health) -> APIRouter:
     return router
 
 
-def _pages() -> APIRouter:
+def _pages(describe: Callable[[], dict[str, Any]]) -> APIRouter:
     router = APIRouter(include_in_schema=False)
+
+    @router.get("/docs")
+    async def docs() -> Response:
+        policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+        return HTMLResponse(reference_page(describe()), headers={**HEADERS, "Content-Security-Policy": policy})
 
     @router.get("/")
     @router.get("/favicon.ico")

@@ -39,9 +39,30 @@ STATUS_OF: Mapping[str, int] = {
     "command_invalid": 422,
     "output_too_large": 422,
     "limit_reached": 429,
+    "too_many_sign_ins": 429,
 }
 
 PROBLEM = "application/problem+json"
+# What the framework itself refuses.
+HTTP_CODES: Mapping[int, str] = {404: "no_such_call", 405: "method_not_allowed"}
+
+# How errors look, for the API's own description.
+_PROBLEM_CONTENT = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def _described(status: int) -> dict[str, Any]:
+    codes = sorted(code for code, found in STATUS_OF.items() if found == status)
+    return {"description": ", ".join(codes) or "unavailable", "content": _PROBLEM_CONTENT}
+
+
+DESCRIBED: dict[int | str, dict[str, Any]] = {status: _described(status) for status in sorted({*STATUS_OF.values(), 503})}
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "title": "Problem",
+    "description": "RFC 9457; `code` is stable.",
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "code"],
+    "properties": {name: {"type": "string"} for name in ("type", "title", "detail", "code")} | {"status": {"type": "integer"}},
+}
 
 
 def problem(status: int, code: str, detail: str, context: Mapping[str, Any] | None = None) -> JSONResponse:
@@ -74,4 +95,11 @@ def translate_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(_request: Request, error: HTTPException) -> JSONResponse:
-        return problem(error.status_code, "http", str(error.detail))
+        answer = problem(error.status_code, HTTP_CODES.get(error.status_code, "http"), str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(Exception)
+    async def _broke(_request: Request, error: Exception) -> JSONResponse:
+        # Told in full in the log (the server does that); a stranger learns only that it was our fault.
+        return problem(500, "internal", f"this should not have happened ({type(error).__name__}); the log says more")

@@ -3,10 +3,11 @@
 import base64
 import binascii
 import json
+import uuid
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
@@ -14,6 +15,15 @@ from torpor.domain.records import Workspace
 from torpor.store.for_service import Attempt, StoredArchive, User
 from torpor.store.rows import from_conditions, from_error
 from torpor.templates.catalogue import DEFAULT, Template
+
+
+def _storable(text: str) -> str:
+    if "\0" in text or (not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text)):
+        raise ValueError("must hold neither NUL nor half of a surrogate pair")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
 
 
 class Wire(BaseModel):
@@ -73,23 +83,23 @@ class WorkspacePage(Wire):
 
 
 class CreateWorkspace(Wire):
-    name: str
-    template: str = DEFAULT
-    command: list[str] = Field(default_factory=list, max_length=1000)
+    name: Text
+    template: Text = DEFAULT
+    command: list[Text] = Field(default_factory=list, max_length=1000)
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
     standby_ttl: int | None = None
     archive_ttl: int | None = None
 
 
 class ChangeWorkspace(Wire):
-    name: str | None = None
+    name: Text | None = None
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] | None = None
     standby_ttl: int | None = None
     archive_ttl: int | None = None
 
 
 class RecoverWorkspace(Wire):
-    archive_key: str | None = None
+    archive_key: Text | None = None
     empty: bool = False
 
 
@@ -149,7 +159,7 @@ class ExplanationOut(Wire):
 
 
 class Exec(Wire):
-    command: list[str] = Field(min_length=1, max_length=1000)
+    command: list[Text] = Field(min_length=1, max_length=1000)
     stdin: str = Field("", description="Base64.")
 
 
@@ -171,8 +181,8 @@ class TemplateList(Wire):
 
 
 class Login(Wire):
-    username: str = Field(max_length=64)
-    password: str = Field(max_length=1024)
+    username: Text = Field(max_length=64)
+    password: Text = Field(max_length=1024)
 
 
 class Me(Wire):
@@ -287,8 +297,8 @@ def from_cursor(cursor: str | None) -> tuple[datetime, str] | None:
         return None
     try:
         at, workspace_id = json.loads(base64.urlsafe_b64decode(cursor))
-        return datetime.fromisoformat(at), str(workspace_id)
-    except (ValueError, TypeError) as error:
+        return datetime.fromisoformat(at), str(uuid.UUID(workspace_id))
+    except (ValueError, TypeError, AttributeError) as error:
         raise Refused("bad_cursor", f"{cursor!r} is not a cursor that this API gave out") from error
 
 

@@ -3,18 +3,24 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from torpor.archives.entries import Differs
 from torpor.archives.manifest import Head, fetch_head, place_of
 from torpor.archives.pack import Order, pack_empty
 from torpor.archives.places import Address, Missing, Place
+from torpor.archives.threads import Threads, in_a_thread
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.ports import Home, HomeJob, Proven
 
 REACHABLE_TIMEOUT_S = 5.0
+REMEMBERED_S = 2.0
+"""How long an answer to `reachable` holds: as long as a person looks away, and one look for a crowd of workspaces."""
+CALLS_AT_ONCE = 4
 # Isolated (-I): a file named like a module, in the home or in the environment, must never run in our place.
 PYTHON = (sys.executable, "-I", "-X", "utf8")
 
@@ -40,6 +46,14 @@ class HomeArchives:
         self._options = dict(options or {})
         self._python = python
         self._empty_home_mode = empty_home_mode
+        # Not the event loop's own threads: a store that never answers would hold them all, and with them the rest of Torpor.
+        self._threads = Threads(CALLS_AT_ONCE)
+        self._look: Future[bool] | None = None
+        self._looked_s = 0.0
+
+    async def close(self) -> None:
+        """No call begins any more, and nobody waits for those that hang."""
+        self._threads.close()
 
     def __repr__(self) -> str:
         return f"HomeArchives({self._address.url!r})"
@@ -72,11 +86,22 @@ class HomeArchives:
         return head.manifest_root
 
     async def reachable(self) -> bool:
+        """One look for all who ask at once, and for those who ask soon after."""
+        if self._look is None or (self._look.done() and time.monotonic() - self._looked_s > REMEMBERED_S):
+            self._look = in_a_thread(self._answers)
         try:
             async with asyncio.timeout(REACHABLE_TIMEOUT_S):
-                await asyncio.to_thread(self._place().answers)
-        except (TorporError, Differs, TimeoutError):
+                return await asyncio.wrap_future(self._look)
+        except TimeoutError:
             return False
+
+    def _answers(self) -> bool:
+        try:
+            self._place().answers()
+        except (TorporError, Differs):
+            return False
+        finally:
+            self._looked_s = time.monotonic()
         return True
 
     def _place(self) -> Place:
@@ -89,8 +114,10 @@ class HomeArchives:
     async def _ask(self, question: Callable[[Place], Answer]) -> Answer:
         """In a thread, since a store may be slow. When it does not answer anybody, nothing is known of this archive."""
         try:
-            return await asyncio.to_thread(question, self._place())
+            return await asyncio.wrap_future(self._threads.submit(lambda: question(self._place())))
         except Failed as error:
+            if self._look is not None and self._look.done():
+                self._look = None  # from before this failure
             if error.code is Code.S3_ACCESS_ERROR and not await self.reachable():
                 raise Unavailable(error.message, **error.context) from error
             raise

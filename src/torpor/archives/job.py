@@ -52,7 +52,7 @@ def do_pack(place: Place, key: ArchiveKey, order: Mapping[str, Any], home: Path)
         "size_bytes": sum(part.size for part in head.parts),
         "home_bytes": head.home_bytes,
         "files": head.files,
-        "skipped": len(head.skipped),
+        "skipped": head.skipped_count,
     }
 
 
@@ -90,8 +90,14 @@ def error_line(error: TorporError) -> Mapping[str, object]:
     return {"error": {"code": code.value, "message": plain(error.message), "context": context}}
 
 
+def stop(number: int, frame: object) -> None:
+    """Unwind from wherever we are: uploads are aborted and lent permissions given back on the way. Once is enough."""
+    signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
 def main(argv: list[str]) -> int:
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, stop)
     # Archives hold what is private in homes; and a deep tree keeps one directory open for each level.
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -112,5 +118,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def run(argv: list[str]) -> int:
+    try:
+        return main(argv)
+    except SystemExit as told:
+        return told.code if isinstance(told.code, int) else 1
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    exit_code = run(sys.argv)
+    # Not sys.exit: by now everything is unwound, and the end must not depend on what the store's threads still wait for.
+    os._exit(exit_code)

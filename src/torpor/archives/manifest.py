@@ -45,6 +45,8 @@ class Head:
     home_bytes: int
     parts: tuple[Part, ...]
     skipped: tuple[Skipped, ...] = ()
+    """The first of those that were left out."""
+    skipped_count: int = 0
     created_by: str = f"torpor {__version__}"
     format: int = FORMAT
 
@@ -68,11 +70,13 @@ class Head:
             said["home"] = HomeFacts(**said["home"])
             said["parts"] = tuple(Part(**part) for part in said["parts"])
             said["skipped"] = tuple(Skipped(**skipped) for skipped in said["skipped"])
+            said.setdefault("skipped_count", len(said["skipped"]))
             head = cls(**said)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Differs(f"the manifest cannot be read: {error}") from error
-        numbers = (head.generation, head.revision, head.files, head.home_bytes, head.home.uid, head.home.gid)
-        if not all(type(number) is int and number >= 0 for number in (*numbers, *(part.size for part in head.parts))):
+        counts = (head.files, head.home_bytes, head.skipped_count, *(part.size for part in head.parts))
+        numbers = (head.generation, head.revision, head.home.uid, head.home.gid, *counts)
+        if not all(type(number) is int and number >= 0 for number in numbers):
             raise Differs("the manifest has a number that cannot be")
         if type(head.home.mtime_ns) is not int or not all(part.name == HOME_NAME for part in head.parts):
             raise Differs("the manifest names something that an archive does not have")

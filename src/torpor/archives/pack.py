@@ -4,6 +4,7 @@ Write the data, then the manifest, then read everything back. Whoever repeats it
 did not come as far as its manifest has left nothing that counts, and its data is written over.
 """
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from torpor.archives.manifest import HOME_NAME, MANIFEST_NAME, Entries, Head, Ma
 from torpor.archives.places import Place, Transient
 from torpor.archives.prove import Done, prove
 from torpor.archives.tarheader import END, header, padding
-from torpor.archives.tree import Skipped, Walk, content
+from torpor.archives.tree import Skips, Walk, content, refuse_holes
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 
@@ -38,7 +39,7 @@ def pack(place: Place, order: Order, home: Path, done: Done) -> Manifest:
     """The home as a proven archive. `done` counts its bytes twice: written, and read back."""
 
     def things(walk: Walk) -> Iterator[Thing]:
-        for found in walk:
+        for found in refuse_holes(walk):
             yield found.entry, lambda found=found: content(found)  # type: ignore[misc]
 
     def attempt() -> None:
@@ -54,22 +55,35 @@ def pack_empty(place: Place, order: Order, *, mode: int) -> Manifest:
     def attempt() -> None:
         home = HomeFacts(uid=0, gid=0, mtime_ns=0)
         nothing: list[Thing] = [(Entry(HOME, Kind.DIRECTORY, mode, "home", "home", None), lambda: ())]
-        _write(place, order, home, nothing, [], lambda count: None)
+        _write(place, order, home, nothing, Skips(), lambda count: None)
 
     return _ensure(place, order, attempt, lambda count: None)
 
 
 def _ensure(place: Place, order: Order, attempt: Callable[[], None], done: Done) -> Manifest:
     if not _is_finished(place, order.key):
-        for pause_s in place.pauses_s:
-            try:
+        try:
+            for pause_s in place.pauses_s:
+                try:
+                    attempt()
+                    break
+                except Transient:
+                    time.sleep(pause_s)
+            else:
                 attempt()
-                break
-            except Transient:
-                time.sleep(pause_s)
-        else:
-            attempt()
+        except Transient:
+            raise
+        except BaseException:
+            _forget(place, order.key)
+            raise
     return prove(place, order.key, generation=order.generation, revision=order.revision, done=done)
+
+
+def _forget(place: Place, key: ArchiveKey) -> None:
+    """Whoever gives up, or is told to stop, leaves no data behind that no manifest will ever speak for."""
+    with contextlib.suppress(Failed, Differs):
+        if place.size(place_of(key, MANIFEST_NAME)) is None:
+            place.remove(place_of(key, HOME_NAME))
 
 
 def _is_finished(place: Place, key: ArchiveKey) -> bool:
@@ -80,7 +94,7 @@ def _is_finished(place: Place, key: ArchiveKey) -> bool:
         raise Failed(Code.READBACK_MISMATCH, f"read back {key}: {error.message}", **error.context) from error
 
 
-def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing], skipped: list[Skipped], done: Done) -> None:
+def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing], skipped: Skips, done: Done) -> None:
     entries = Entries()
     digest, size = hashlib.sha256(), 0
 
@@ -102,7 +116,8 @@ def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing],
         files=entries.root.files,
         home_bytes=entries.root.home_bytes,
         parts=(Part(HOME_NAME, size, digest.hexdigest()),),
-        skipped=tuple(skipped),
+        skipped=tuple(skipped.first),
+        skipped_count=skipped.count,
     )
     # When there is one already, somebody else has finished this very archive: the proof that follows judges it.
     place.write_once(place_of(order.key, MANIFEST_NAME), entries.manifest(head))

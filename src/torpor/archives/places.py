@@ -11,9 +11,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -31,6 +31,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from torpor.archives.entries import Differs
+from torpor.archives.threads import Threads
 from torpor.domain.errors import Code, Failed, Refused
 
 WINDOW_BYTES = 8 << 20
@@ -149,8 +150,9 @@ class Place:
                 message = f"the archive directory {str(directory)!r} cannot be made: {error.strerror}"
                 raise Failed(Code.S3_ACCESS_ERROR, message) from error
             return LocalStore(directory)
-        connection: dict[str, Any] = {key: self.options[key] for key in self.options if key in CONNECTION_OPTIONS}
-        config: dict[str, Any] = {key: self.options[key] for key in self.options if key not in CONNECTION_OPTIONS}
+        options = {_option(name): value for name, value in self.options.items()}
+        connection: dict[str, Any] = {name: options[name] for name in options if name in CONNECTION_OPTIONS}
+        config: dict[str, Any] = {name: options[name] for name in options if name not in CONNECTION_OPTIONS}
         # Three tries are ours to count; the client's own must be done before anybody doubts that we live.
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}
         visit: Any = from_url  # typed for each store by itself; ours is known by its URL only
@@ -183,13 +185,17 @@ class Place:
                 digest.update(found)
             return found
 
-        with ThreadPoolExecutor(1, "window") as ahead:
-            coming = ahead.submit(window, 0) if size else None
+        ahead = Threads(1)
+        try:
+            coming = ahead.submit(partial(window, 0)) if size else None
             for start in range(window_bytes, size + window_bytes, window_bytes):
                 assert coming is not None
                 arrived = coming.result()
-                coming = ahead.submit(window, start) if start < size else None
+                coming = ahead.submit(partial(window, start)) if start < size else None
                 yield arrived
+        finally:
+            # Not waited for: whoever stops in the middle, or is stopped, may do so because nothing comes.
+            ahead.close()
 
     def write(self, path: str, pieces: Iterator[bytes]) -> None:
         """The object is what the pieces say, whatever was there before. Not repeated here: the pieces come only once.
@@ -198,6 +204,7 @@ class Place:
         """
         self._remove_remains(path)
         with self._translated(path):
+            # When the pieces raise, obstore aborts its upload before it lets the error through.
             obstore.put(self.store, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
             self._settle(path)
 
@@ -215,6 +222,15 @@ class Place:
 
         self._remove_remains(path)
         return self._tried(path, create)
+
+    def remove(self, path: str) -> None:
+        """There is no such object, nor remains of one. Tried once: this is for those who have no time left."""
+        self._remove_remains(path)
+        with contextlib.suppress(Missing), self._translated(path):
+            obstore.delete(self.store, path)
+        if self.address.directory is not None:
+            with contextlib.suppress(OSError):
+                (self.address.directory / path).parent.rmdir()
 
     def answers(self) -> None:
         """Raises unless the store as a whole answers."""
@@ -280,6 +296,13 @@ class Place:
             place = directory / path
             for remains in place.parent.glob(place.name + "#*"):
                 remains.unlink(missing_ok=True)
+
+
+def _option(name: str) -> str:
+    """Options may be spelt as in the environment. AWS_ALLOW_HTTP means `allow_http`, and obstore panics at the long name."""
+    name = name.lower()
+    bare = re.sub(r"^(aws|google|azure)_", "", name)
+    return bare if bare in CONNECTION_OPTIONS else name
 
 
 def new_digest() -> Digest:

@@ -9,11 +9,13 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from torpor.archives.entries import HOME, Entry, HomeFacts, Kind, Owner, Root
+from torpor.archives.troubles import READING, changed, troubles
 from torpor.domain.errors import Code, Failed
 
 READ_BYTES = 1 << 20
@@ -27,13 +29,33 @@ KIND_OF = {
 # A socket means nothing without the process behind it; a device is the machine's, not the home's.
 SKIPPED_KINDS = {stat.S_IFSOCK: "socket", stat.S_IFCHR: "character device", stat.S_IFBLK: "block device"}
 
-ERRNO_MEANS = {errno.ENOSPC: Code.DISK_FULL, errno.EDQUOT: Code.DISK_FULL}
+MOST_HOLE_BYTES = 64 << 30
+"""A hole takes no room on disk, and a tar has none: each is hashed and squeezed as zeros, twice. This much takes minutes; what
+`truncate` makes in an instant would take days, always making progress."""
+SMALL_HOLE_BYTES = 1 << 16
+"""A file that saves less is not looked into: a million of them are still not too much."""
+MOST_SKIPPED = 1000
+MOST_SKIPPED_PATH = 4096
+"""What was left out is listed for a person's eye, in a head that must stay small enough to be read (MOST_HEAD_BYTES)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
     path: str
     kind: str
+
+
+@dataclass(slots=True)
+class Skips:
+    """What was left out: how many, and the first of them."""
+
+    count: int = 0
+    first: list[Skipped] = field(default_factory=list)
+
+    def add(self, path: str, kind: str) -> None:
+        self.count += 1
+        if len(self.first) < MOST_SKIPPED:
+            self.first.append(Skipped(path[:MOST_SKIPPED_PATH], kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +73,7 @@ class Walk:
     """Everything in a home, in the order of the manifest. What is left out is in `skipped` afterwards."""
 
     def __init__(self, home: Path) -> None:
-        self.skipped: list[Skipped] = []
+        self.skipped = Skips()
         self._path = home
         try:
             seen = home.stat()
@@ -63,7 +85,7 @@ class Walk:
         first_path: dict[tuple[int, int], str] = {}
         levels: list[_Level] = []
         try:
-            with _troubles(HOME):
+            with troubles(READING, HOME):
                 level = _Level.open(os.fspath(self._path), None, "")
                 levels.append(level)
                 entry = Entry(HOME, Kind.DIRECTORY, level.mode, "home", "home", None, xattrs=kept_xattrs(level.fd))
@@ -72,7 +94,7 @@ class Walk:
                 level = levels[-1]
                 name = next(level.names, None)
                 path = level.prefix + (name or "")
-                with _troubles(path):
+                with troubles(READING, path):
                     if name is None:
                         levels.pop().close()
                         continue
@@ -82,7 +104,7 @@ class Walk:
                     continue
                 yield found
                 if found.entry.kind is Kind.DIRECTORY:
-                    with _troubles(path):
+                    with troubles(READING, path):
                         levels.append(_Level.open(name, level.fd, path + "/"))
         finally:
             for level in reversed(levels):
@@ -93,7 +115,7 @@ class Walk:
     ) -> Found | None:
         kind = KIND_OF.get(stat.S_IFMT(seen.st_mode))
         if kind is None:
-            self.skipped.append(Skipped(path, SKIPPED_KINDS.get(stat.S_IFMT(seen.st_mode), "unknown")))
+            self.skipped.add(path, SKIPPED_KINDS.get(stat.S_IFMT(seen.st_mode), "unknown"))
             return None
         target = ""
         size = seen.st_size if kind is Kind.FILE else 0
@@ -124,22 +146,22 @@ class Walk:
 
 def content(found: Found) -> Iterator[bytes]:
     """What a file holds, exactly as many bytes as its entry says."""
-    with _troubles(found.entry.path):
+    with troubles(READING, found.entry.path):
         fd = _open_to_read(found.name, found.directory, found.seen)
         try:
             before = os.fstat(fd)
             if _identity(before) != _identity(found.seen):
-                raise _changed(found.entry.path)
+                raise changed(found.entry.path)
             left = found.entry.size
             while left:
                 piece = os.read(fd, min(left, READ_BYTES))
                 if not piece:
-                    raise _changed(found.entry.path)
+                    raise changed(found.entry.path)
                 left -= len(piece)
                 yield piece
             after = os.fstat(fd)
             if _identity(after) != _identity(before) or after.st_ctime_ns != before.st_ctime_ns:
-                raise _changed(found.entry.path)
+                raise changed(found.entry.path)
         finally:
             os.close(fd)
 
@@ -159,8 +181,11 @@ def tree_root(home: Path | str) -> str:
 
 
 def rough_size(home: Path) -> int:
-    """About how many bytes a home holds, for progress only: quick, and silent about what it cannot see."""
-    total = 0
+    """About how many bytes a home holds, for progress: quick, and silent about what it cannot see.
+
+    A home with too many holes is refused here already, before anything of it is written.
+    """
+    total, holes = 0, Holes()
     directories = [os.fspath(home)]
     while directories:
         with contextlib.suppress(OSError), os.scandir(directories.pop()) as things:
@@ -168,8 +193,62 @@ def rough_size(home: Path) -> int:
                 if thing.is_dir(follow_symlinks=False):
                     directories.append(thing.path)
                 elif thing.is_file(follow_symlinks=False):
-                    total += thing.stat(follow_symlinks=False).st_size
+                    seen = thing.stat(follow_symlinks=False)
+                    total += seen.st_size
+                    with contextlib.suppress(OSError):
+                        holes.add(thing.name, seen, partial(os.open, thing.path, os.O_RDONLY | SAFE))
     return total
+
+
+# ── holes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Holes:
+    """Counts what a home holds of nothing, and refuses too much of it: HOME_TOO_LARGE."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._linked: set[tuple[int, int]] = set()
+
+    def add(self, path: str, seen: os.stat_result, opened: Callable[[], int]) -> None:
+        # Fewer blocks than bytes may be the file system's own squeezing: only a look inside tells.
+        if seen.st_size - seen.st_blocks * 512 < SMALL_HOLE_BYTES or (seen.st_dev, seen.st_ino) in self._linked:
+            return
+        if seen.st_nlink > 1:
+            self._linked.add((seen.st_dev, seen.st_ino))
+        fd = opened()
+        try:
+            self._bytes += _hole_bytes(fd, seen.st_size)
+        finally:
+            os.close(fd)
+        if self._bytes > MOST_HOLE_BYTES:
+            message = f"sparse files, {path!r} among them, have more than {MOST_HOLE_BYTES >> 30} GiB of holes in this home"
+            raise Failed(Code.HOME_TOO_LARGE, f"{message}: remove them or make them smaller", path=path)
+
+
+def refuse_holes(walk: Iterable[Found]) -> Iterator[Found]:
+    """The same walk, as long as there are not too many holes: it also sees what only its owner may open."""
+    holes = Holes()
+    for found in walk:
+        path = found.entry.path
+        if found.entry.kind is Kind.FILE:
+            with troubles(READING, path):
+                holes.add(path, found.seen, partial(_open_to_read, found.name, found.directory, found.seen))
+        yield found
+
+
+def _hole_bytes(fd: int, size: int) -> int:
+    holes = position = 0
+    while position < size:
+        try:
+            data = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            data = size  # a hole to the end
+        holes += data - position
+        position = os.lseek(fd, data, os.SEEK_HOLE) if data < size else size
+    return holes
 
 
 # ── extended attributes ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -272,7 +351,7 @@ class _Level:
         after = os.fstat(self.fd)
         self.leave()
         if after.st_mtime_ns != self.seen.st_mtime_ns:
-            raise _changed(self.prefix.rstrip("/") or HOME)
+            raise changed(self.prefix.rstrip("/") or HOME)
 
     def leave(self) -> None:
         if self.is_lent:
@@ -280,31 +359,8 @@ class _Level:
         os.close(self.fd)
 
 
-# ── troubles ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _identity(seen: os.stat_result) -> tuple[int, int, int, int]:
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
-
-
-def _changed(path: str) -> Failed:
-    return Failed(Code.HOME_CHANGED, f"{path!r} changed while it was read: somebody still writes to this home", path=path)
-
-
-class _troubles:  # noqa: N801 - reads as a word where it stands; a class, since it is entered for every file
-    """Says which path an error of the system is about, in our words."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise _changed(self._path) from error
-        if isinstance(error, OSError):
-            code = ERRNO_MEANS.get(error.errno or 0, Code.HOME_UNREADABLE)
-            raise Failed(code, f"cannot read {self._path!r}: {error.strerror}", path=self._path) from error

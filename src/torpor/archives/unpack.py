@@ -6,7 +6,6 @@ Everything is made from an open directory downwards, directories that we made ou
 
 import contextlib
 import ctypes
-import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from torpor.archives.entries import HOME, Differs, Entry, Kind
 from torpor.archives.manifest import Manifest, fetch
 from torpor.archives.places import Missing, Place
 from torpor.archives.prove import Done, contents
-from torpor.archives.tree import ERRNO_MEANS, Walk, is_kept
+from torpor.archives.tree import Walk, is_kept
+from torpor.archives.troubles import RESTORING, troubles
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 
@@ -39,10 +39,10 @@ def find(place: Place, key: ArchiveKey) -> Manifest:
 def unpack(place: Place, manifest: Manifest, home: Path, done: Done) -> None:
     """The home is what the archive says, durably. What an earlier try left there goes first."""
     key = manifest.head.key
-    with _judged(key), _troubles(home), contextlib.closing(_Target(home)) as target:
+    with _judged(key), troubles(RESTORING, home), contextlib.closing(_Target(home)) as target:
         target.clear()
         for entry, content in contents(place, manifest, done):
-            with _troubles(entry.path):
+            with troubles(RESTORING, entry.path):
                 target.put(entry, content)
         target.finish(manifest.head.home.mtime_ns)
         target.sync()
@@ -62,7 +62,7 @@ def _compare(manifest: Manifest, home: Path) -> None:
             different = [name for name in Entry.__slots__ if getattr(there, name) != getattr(entry, name)]
             message = f"the home's file system shows another {', '.join(different)} for {entry.path!r} than the archive has"
             raise Failed(Code.TAR_EXTRACT_FAILED, message, path=entry.path)
-    if next(shown, None) is not None or walk.skipped:
+    if next(shown, None) is not None or walk.skipped.count:
         raise Failed(Code.TAR_EXTRACT_FAILED, "something else was put into the home while it was restored")
 
 
@@ -143,7 +143,7 @@ class _Target:
         level = self._levels.pop()
         try:
             assert level.entry is not None
-            with _troubles(level.entry.path):
+            with troubles(RESTORING, level.entry.path):
                 self._dress(level.fd, level.entry, level.entry.mtime_ns or 0)
         finally:
             os.close(level.fd)
@@ -174,19 +174,30 @@ class _Target:
 
     def _link(self, entry: Entry, directory: int, name: str) -> None:
         *above, last = entry.target.split("/")
-        if last in ("", ".", ".."):
+        if any(step in ("", ".", "..") for step in (*above, last)):
             raise Differs(f"the manifest has a hard link that leads out of the home: {entry.path!r}", path=entry.path)
-        fd = os.dup(self._levels[0].fd)
-        try:
+        with contextlib.ExitStack() as way:
+            fd = self._levels[0].fd
             for step in above:
-                if step in ("", ".", ".."):
-                    raise Differs(f"the manifest has a hard link that leads out of the home: {entry.path!r}", path=entry.path)
-                deeper = os.open(step, OPEN_DIRECTORY, dir_fd=fd)
-                os.close(fd)
-                fd = deeper
+                fd = way.enter_context(_entered(fd, step))
             os.link(last, name, src_dir_fd=fd, dst_dir_fd=directory, follow_symlinks=False)
-        finally:
-            os.close(fd)
+
+
+@contextlib.contextmanager
+def _entered(directory: int, name: str) -> Iterator[int]:
+    """An open directory that may be finished and closed even for its owner, who lends itself the permission for a moment."""
+    seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    mode, wanted = stat.S_IMODE(seen.st_mode), stat.S_IRUSR | stat.S_IXUSR
+    is_lent = stat.S_ISDIR(seen.st_mode) and mode & wanted != wanted and os.geteuid() == seen.st_uid != 0
+    if is_lent:
+        os.chmod(name, mode | wanted, dir_fd=directory)
+    fd = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
+    try:
+        yield fd
+    finally:
+        if is_lent:
+            os.fchmod(fd, mode)
+        os.close(fd)
 
 
 def _write(fd: int, size: int, content: Iterator[memoryview]) -> None:
@@ -247,27 +258,3 @@ def _judged(key: ArchiveKey) -> Iterator[None]:
         raise Failed(Code.ARCHIVE_NOT_FOUND, f"archive {key}: {error.message}", **error.context) from error
     except Differs as error:
         raise Failed(Code.CHECKSUM_MISMATCH, f"archive {key}: {error.message}", **error.context) from error
-
-
-class _troubles:  # noqa: N801 - reads as a word where it stands; a class, since it is entered for every file
-    """Says which path an error of the system is about, in our words."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str | Path) -> None:
-        self._path = os.fspath(path)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            code = ERRNO_MEANS.get(error.errno or 0, Code.TAR_EXTRACT_FAILED)
-            hint = HINTS.get(error.errno or 0, "")
-            raise Failed(code, f"cannot restore {self._path!r}: {error.strerror}{hint}", path=self._path) from error
-
-
-HINTS = {
-    errno.EPERM: " (only root gives files to other owners)",
-    errno.ENOTSUP: " (this file system does not hold such extended attributes)",
-}

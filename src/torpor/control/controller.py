@@ -4,7 +4,6 @@ Load the rows, look at the world, decide for each, write what changed in one sta
 an observation begun before a row's last write can then never be written, because the row's version has moved on.
 """
 
-import asyncio
 import random
 import time
 import uuid
@@ -15,37 +14,27 @@ from datetime import datetime
 import structlog
 
 from torpor.control.execute import Hands
+from torpor.control.flights import Flights, Landed
+from torpor.control.lost_time import LostTime
 from torpor.control.pace import SOON_S, Intervals, Pace
-from torpor.domain.effects import Effect
 from torpor.domain.errors import Hopeless, Unavailable
 from torpor.domain.knobs import Knobs
-from torpor.domain.planner import (
-    Adopt,
-    Again,
-    Await,
-    Begin,
-    Cancel,
-    Finish,
-    GiveUp,
-    Look,
-    Recover,
-    Rest,
-    Restart,
-    Run,
-    Store,
-    Turn,
-)
+from torpor.domain.names import is_id
+from torpor.domain.planner import Adopt, Again, Await, Begin, Cancel, Finish, GiveUp, Look, Recover, Rest, Run, Store, Turn
 from torpor.domain.reconcile import Decision, reconcile
-from torpor.domain.records import Report, Survey, Workspace
-from torpor.domain.settle import Progress
+from torpor.domain.records import Observation, Report, Survey, Workspace
 from torpor.domain.states import Operation, Stage
-from torpor.ports import Fence
 from torpor.store.for_controller import ControllerStore
 
 log = structlog.get_logger()
 
 # After these the next step is known already and waits for nothing.
 LEADS_ON = (Begin, Adopt, Again, Store, Turn, Finish, Recover, GiveUp)
+# A gap between looks that is longer than so many idle intervals was no pace of ours.
+LOST_AFTER_INTERVALS = 3
+# So many failed looks at everything in a row, with the provider answering: let somebody else try, or begin anew.
+MAX_FAILED_LOOKS = 5
+FIRST_REFUSAL_S = 0.02
 
 
 class Deposed(Hopeless):
@@ -59,24 +48,6 @@ class Draws:
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     dice: Callable[[], float] = random.random
     monotonic: Callable[[], float] = time.monotonic
-
-
-@dataclass(slots=True)
-class Flight:
-    """An effect at work. One for each workspace, never two."""
-
-    op_id: str
-    attempt: int
-    effect: Effect
-    task: "asyncio.Task[None] | None" = None
-    progress: Progress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Landed:
-    op_id: str
-    attempt: int
-    report: Report
 
 
 @dataclass(slots=True)
@@ -103,101 +74,116 @@ class Controller:
     ) -> None:
         self.tally = Tally()
         self._store = store
-        self._hands = hands
+        self._runtime = hands.runtime
         self._epoch = epoch
         self._knobs = knobs
         self._draws = draws or Draws()
         self._pace = Pace(intervals, self._draws.monotonic)
-        self._slots = asyncio.Semaphore(parallel)
-        self._flights: dict[str, Flight] = {}
-        self._landed: dict[str, Landed] = {}
+        self._flights = Flights(hands, epoch=epoch, parallel=parallel, on_end=self._pace.hint, monotonic=self._draws.monotonic)
+        self._lost_time = LostTime(LOST_AFTER_INTERVALS * intervals.idle_s)
         self._looks_since_start: dict[str, int] = {}
+        self._refusals: dict[str, int] = {}
         self._strays: frozenset[str] = frozenset()
-        self._out_since: float | None = None
+        self._failed_looks = 0
 
     def hint(self, *workspace_ids: str) -> None:
         """Something about these changed (or about anything): look at once."""
         self._pace.hint(*workspace_ids)
 
     async def run(self) -> None:
-        """Until cancelled or deposed. An error costs one look, not the loop."""
+        """Until cancelled, deposed, or without success for too long. An error costs one look, not the loop."""
         try:
             while True:
                 due = await self._pace.next()
                 try:
                     await self.look(due)
+                except Deposed:
+                    raise
                 except Unavailable as out:
                     log.warning("look_skipped", why=out.message)
                     self._look_later(due)
-                except Deposed:
-                    raise
                 except Exception:
                     log.exception("look_broke")
                     self._look_later(due)
+                if self._failed_looks >= MAX_FAILED_LOOKS:
+                    raise Unavailable(f"{self._failed_looks} looks at everything failed in a row")
         finally:
-            await self._land_all()
+            await self._flights.end_all()
 
     async def look(self, only: frozenset[str] | None = None) -> None:
         """One pass over everything that needs a look, or over these."""
+        self._failed_looks += only is None
         loaded = await self._store.load(only=only, also=self._strays)
         # Taken before the look, so that what is seen was there after what they report had been done.
-        landed = {one.id: self._landed[one.id] for one in loaded.workspaces if one.id in self._landed}
+        landed = self._flights.landed([one.id for one in loaded.workspaces])
         survey = await self._observe(only)
-        paused_s = self._outage_over() if only is None else 0.0
-        decisions: dict[str, tuple[Workspace, Decision]] = {}
+        self._lost_time.looked(loaded.now)
+        decided: dict[str, tuple[Workspace, Decision]] = {}
         for workspace in loaded.workspaces:
-            flight = self._flights.get(workspace.id)
-            look = Look(
-                now=loaded.now,
-                epoch=self._epoch,
-                knobs=self._knobs,
-                in_flight=flight is not None,
-                dice=self._draws.dice(),
-                paused_s=paused_s,
-            )
-            decisions[workspace.id] = (
-                workspace,
-                reconcile(
-                    workspace,
-                    survey.of(workspace.id),
-                    look,
-                    new_op_id=self._draws.new_id(),
-                    report=_report_for(workspace, landed.get(workspace.id)),
-                    progress=flight.progress if flight else None,
-                ),
-            )
+            try:
+                decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now)
+            except Exception:
+                # One bad workspace never stops another.
+                log.exception("decision_broke", workspace=workspace.id)
+                self._pace.look_again(workspace.id, self._pace.active_s)
+            else:
+                decided[workspace.id] = (workspace, decision)
         if only is None:
-            self._strays = frozenset(survey.seen) - decisions.keys()
-        refused = await self._persist(decisions)
-        for workspace_id, (workspace, decision) in decisions.items():
+            known = {workspace.id for workspace in loaded.workspaces}
+            self._strays = frozenset(one for one in survey.seen if one not in known and is_id(one))
+        refused = await self._persist(decided)
+        for workspace_id, (workspace, decision) in decided.items():
             if workspace_id in refused:
-                self._pace.look_again(workspace_id, 0)
+                self._look_after_refusal(workspace_id)
                 continue
-            if self._landed.get(workspace_id) is landed.get(workspace_id):
-                self._landed.pop(workspace_id, None)
+            self._refusals.pop(workspace_id, None)
+            if decision.verdict.is_certain:
+                self._flights.was_used(workspace_id, landed.get(workspace_id))
             self._act(workspace, decision, loaded.now)
+        self._failed_looks = 0 if only is None else self._failed_looks
         self.tally.looks += 1
         self.tally.last_look_at = self._draws.monotonic()
 
+    def _decide(self, workspace: Workspace, seen: Observation, landed: Landed | None, now: datetime) -> Decision:
+        flight = self._flights.of(workspace.id)
+        look = Look(
+            now=now,
+            epoch=self._epoch,
+            knobs=self._knobs,
+            # One that has landed since is as good as in flight: its report comes with the next look.
+            in_flight=flight is not None or self._flights.has_landed_since(workspace.id, landed),
+            dice=self._draws.dice(),
+            paused_s=self._owed_s(workspace, now),
+        )
+        return reconcile(
+            workspace,
+            seen,
+            look,
+            new_op_id=self._draws.new_id(),
+            report=_report_for(workspace, landed),
+            progress=flight.progress if flight else None,
+        )
+
+    def _owed_s(self, workspace: Workspace, now: datetime) -> float:
+        """Time that must not count, once it matters: a deadline that has not passed needs no credit."""
+        if workspace.operation is Operation.NONE:
+            self._lost_time.forget(workspace.id)
+            return 0.0
+        owed_s = self._lost_time.owed_s(workspace.id, self._flights.of(workspace.id), self._draws.monotonic())
+        is_late = workspace.deadline_at is not None and now >= workspace.deadline_at
+        return max(0.0, owed_s) if is_late else 0.0
+
     async def _observe(self, only: frozenset[str] | None) -> Survey:
         try:
-            return await self._hands.runtime.observe(only)
+            return await self._runtime.observe(only)
         except Unavailable:
-            # It says nothing about what is in it: what was last seen stands, and deadlines pause.
-            if self._out_since is None:
-                self._out_since = self._draws.monotonic()
+            # It says nothing about what is in it: what was last seen stands. That is no failure of this loop.
+            self._failed_looks = 0
             raise
 
-    def _outage_over(self) -> float:
-        if self._out_since is None:
-            return 0.0
-        paused_s = self._draws.monotonic() - self._out_since
-        self._out_since = None
-        return paused_s
-
-    async def _persist(self, decisions: Mapping[str, tuple[Workspace, Decision]]) -> frozenset[str]:
-        """Write what changed; the ids whose rows were no longer as they had been read."""
-        changes = [decision.change for _, decision in decisions.values() if decision.change is not None]
+    async def _persist(self, decided: Mapping[str, tuple[Workspace, Decision]]) -> frozenset[str]:
+        """Write what changed; the ids whose rows were no longer as they had been read, or would not be written."""
+        changes = [decision.change for _, decision in decided.values() if decision.change is not None]
         written = await self._store.persist(changes, epoch=self._epoch)
         refused = frozenset(change.after.id for change in changes) - written
         if refused and not await self._store.holds(self._epoch):
@@ -206,28 +192,25 @@ class Controller:
         self.tally.conflicts += len(refused)
         return refused
 
+    def _look_after_refusal(self, workspace_id: str) -> None:
+        """Usually somebody else wrote just now, so soon; but a row that is refused again and again must not spin."""
+        count = self._refusals[workspace_id] = self._refusals.get(workspace_id, 0) + 1
+        if count % 10 == 0:
+            log.warning("refused_again", workspace=workspace_id, times=count)
+        self._pace.look_again(workspace_id, min(self._pace.active_s, FIRST_REFUSAL_S * 2.0 ** min(count, 16)))
+
     def _act(self, workspace: Workspace, decision: Decision, now: datetime) -> None:
         change, step = decision.change, decision.step
         after = change.after if change else workspace
         if change is not None:
-            log.info(
-                "reconciled",
-                workspace=workspace.id,
-                name=workspace.name,
-                wish=workspace.desired_state.value,
-                step=type(step).__name__,
-                phase=after.phase.value,
-                operation=after.operation.value,
-                attempt=after.op_attempt if after.operation is not Operation.NONE else None,
-                error=after.error.reason.value if after.error else None,
-            )
+            _tell(workspace, after, step)
+            if after.deadline_at != workspace.deadline_at:
+                self._lost_time.credit(workspace.id, self._flights.of(workspace.id), self._draws.monotonic())
         match step:
-            case Run(effect):
-                self._launch(after, effect)
-            case Cancel():
-                flight = self._flights.get(workspace.id)
-                if flight and flight.task:
-                    flight.task.cancel()
+            case Run(effect) if self._flights.of(workspace.id) is None:
+                self._flights.launch(after, effect)
+            case Cancel(why):
+                self._flights.cancel(workspace.id, why)
             case _:
                 pass
         self._pace.look_again(workspace.id, self._next_look_s(after, decision, now))
@@ -241,39 +224,12 @@ class Controller:
             self._looks_since_start[after.id] = seen + 1
             return SOON_S[seen] if seen < len(SOON_S) else active_s
         self._looks_since_start.pop(after.id, None)
-        if after.operation is not Operation.NONE or not decision.verdict.is_certain:
-            return active_s
-        if isinstance(step, Rest | Restart) and after.due_at is not None:
-            return (after.due_at - now).total_seconds()
-        return None
-
-    def _launch(self, workspace: Workspace, effect: Effect) -> None:
-        assert workspace.op_id is not None, "intent is committed before any effect"
-        if workspace.id in self._flights:
-            return
-        flight = Flight(workspace.op_id, workspace.op_attempt, effect)
-        self._flights[workspace.id] = flight
-        flight.task = asyncio.create_task(self._fly(workspace, flight), name=f"{workspace.operation} {workspace.id}")
-
-    async def _fly(self, workspace: Workspace, flight: Flight) -> None:
-        def progress(done: int, total: int | None) -> None:
-            flight.progress = Progress(done, total)
-
-        try:
-            async with self._slots:
-                fence = Fence(flight.op_id, self._epoch)
-                report = await self._hands.carry_out(workspace, flight.effect, fence, progress)
-            self._landed[workspace.id] = Landed(flight.op_id, flight.attempt, report)
-        finally:
-            del self._flights[workspace.id]
-            self._pace.hint(workspace.id)
-
-    async def _land_all(self) -> None:
-        """Nothing of ours goes on after us."""
-        tasks = [flight.task for flight in self._flights.values() if flight.task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        waits = [active_s] if after.operation is not Operation.NONE or not decision.verdict.is_certain else []
+        if isinstance(step, Rest) and step.until is not None and step.until > now:
+            waits.append((step.until - now).total_seconds())
+        elif after.due_at is not None and after.due_at > now:
+            waits.append((after.due_at - now).total_seconds())
+        return min(waits, default=None)
 
     def _look_later(self, due: frozenset[str] | None) -> None:
         if due is None:
@@ -283,8 +239,29 @@ class Controller:
                 self._pace.look_again(workspace_id, self._pace.active_s)
 
 
+def _tell(before: Workspace, after: Workspace, step: object) -> None:
+    """The canonical line of a reconciled workspace; mere progress is no news."""
+    news = (before.phase, before.operation, before.op_attempt, before.error) != (
+        after.phase,
+        after.operation,
+        after.op_attempt,
+        after.error,
+    )
+    (log.info if news else log.debug)(
+        "reconciled",
+        workspace=after.id,
+        name=after.name,
+        wish=after.desired_state.value,
+        step=type(step).__name__,
+        phase=after.phase.value,
+        operation=after.operation.value,
+        attempt=after.op_attempt if after.operation is not Operation.NONE else None,
+        error=after.error.reason.value if after.error else None,
+    )
+
+
 def _report_for(workspace: Workspace, landed: Landed | None) -> Report | None:
     """What an effect of this very attempt reported; that of an earlier one says nothing any more."""
-    if landed is None or (landed.op_id, landed.attempt) != (workspace.op_id, workspace.op_attempt):
+    if landed is None or workspace.stage is not Stage.CALL:
         return None
-    return landed.report
+    return landed.report if (landed.op_id, landed.attempt) == (workspace.op_id, workspace.op_attempt) else None

@@ -12,7 +12,6 @@ import structlog
 
 from torpor.control.controller import Controller, Deposed
 from torpor.domain.errors import Refused, Unavailable
-from torpor.store.for_controller import ControllerStore
 from torpor.store.leader import Leadership
 
 log = structlog.get_logger()
@@ -26,7 +25,6 @@ class Coordinator:
         lock_id: int,
         retry_s: float,
         node_id: str,
-        store: ControllerStore,
         make_controller: Callable[[int], Controller],
     ) -> None:
         self.node_id = node_id
@@ -35,7 +33,6 @@ class Coordinator:
         self._url = url
         self._lock_id = lock_id
         self._retry_s = retry_s
-        self._store = store
         self._make_controller = make_controller
         self._led_since = time.monotonic()
         self._leadership: Leadership | None = None
@@ -79,7 +76,7 @@ class Coordinator:
     async def _lead(self, leadership: Leadership) -> None:
         lost = asyncio.create_task(leadership.lost.wait())
         try:
-            self.epoch = await self._store.take_epoch(self.node_id)
+            self.epoch = await leadership.take_epoch(self.node_id)
             self.controller = self._make_controller(self.epoch)
             self._led_since = time.monotonic()
             log.info("leading", node=self.node_id, epoch=self.epoch)

@@ -16,6 +16,8 @@ from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Prog
 
 log = structlog.get_logger()
 
+USES_ARCHIVES = (Pack, PackEmpty, Restore)
+
 
 @dataclass(frozen=True, slots=True)
 class Hands:
@@ -31,7 +33,7 @@ class Hands:
         except Failed as failed:
             return await self._broken(workspace, effect, failed)
         except Unavailable as out:
-            return await self._unreachable(workspace, out.message)
+            return await self._unreachable(workspace, effect, out.message)
         except Refused as refused:
             # A template that is no longer there, say: trying again helps as little as anything, but a new wish may.
             return Broke(Reason.ACTION_FAILED, refused.message, {"code": refused.code})
@@ -95,15 +97,15 @@ class Hands:
     async def _broken(self, workspace: Workspace, effect: Effect, failed: Failed) -> Report:
         reason = CODE_MEANS[failed.code]
         if reason is Reason.UNREACHABLE:
-            return await self._unreachable(workspace, failed.message)
+            return await self._unreachable(workspace, effect, failed.message)
         context = {"code": failed.code.value, **failed.context}
         if reason is Reason.DATA_LOST and isinstance(effect, Restore):
             context["archive_key"] = str(effect.archive.key)
         return Broke(reason, failed.message, context, wants_new_op_id=failed.code is Code.READBACK_MISMATCH)
 
-    async def _unreachable(self, workspace: Workspace, message: str) -> Report:
+    async def _unreachable(self, workspace: Workspace, effect: Effect, message: str) -> Report:
         """A call failed: is it this workspace's trouble, or is the provider out for everybody?"""
-        if not await self.archives.reachable():
+        if isinstance(effect, USES_ARCHIVES) and not await self.archives.reachable():
             return ProviderOut(f"the archive store cannot be reached: {message}")
         try:
             await self.runtime.observe(frozenset({workspace.id}))

@@ -7,7 +7,7 @@ from datetime import datetime
 from torpor.domain.errors import Reason
 from torpor.domain.records import ErrorInfo, Workspace
 from torpor.domain.states import Operation, Phase, Stage, Wish
-from torpor.domain.transitions import TURNS, Turn
+from torpor.domain.transitions import may_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,7 @@ def _next(workspace: Workspace) -> str | None:
     if error is not None and error.is_terminal:
         return "nothing by itself; it needs a word from you"
     if workspace.operation is not Operation.NONE:
-        turn = TURNS[workspace.operation][workspace.desired_state]
-        if turn is Turn.AT_ONCE or (turn is Turn.UNTIL_ARCHIVED and not workspace.is_archived):
+        if may_turn(workspace):
             return f"{workspace.operation} is turned round, because the wish is now {workspace.desired_state}"
         return f"when that is seen, on towards {workspace.desired_state}"
     if workspace.phase is PHASE_OF_WISH[workspace.desired_state]:

@@ -34,25 +34,24 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
     adrift_confirmed = is_adrift and workspace.conditions.container_ready.reason == WITHOUT_VOLUME
 
     error = _standing_error(workspace, volume_ready=volume_ready)
+    # A home that was whole and no longer looks it is not removed with the rest: it may be all there, behind a bad sector.
+    is_unsavable = is_missing and workspace.deleted_at is not None and not workspace.purge and workspace.generation in present
     # A failure that is still being retried must not hide a loss: the next attempt would fill a fresh home in its place.
-    if not _is_terminal(error) and workspace.deleted_at is None:
-        if adrift_confirmed and not _is_stopping(workspace, seen_twice=True):
+    if not _is_terminal(error):
+        if is_unsavable and missing_confirmed:
+            error = _lost(workspace, "is there, but not whole, so its last state cannot be archived; a purge gives it up", now)
+        elif workspace.deleted_at is None and adrift_confirmed and not _is_stopping(workspace, seen_twice=True):
             error = _error(
                 workspace, Reason.CONTAINER_WITHOUT_VOLUME, "a container runs, but its home volume is not there", now
             )
-        elif missing_confirmed and not is_adrift:
-            error = _error(
-                workspace,
-                Reason.DATA_LOST,
-                f"the home volume (generation {workspace.generation}) is gone, and no archive holds its last state",
-                now,
-                generation=workspace.generation,
-                revision=workspace.revision,
-                absent=True,
-            )
-    in_doubt = workspace.deleted_at is None and (
-        (is_missing and not missing_confirmed)
-        or (is_adrift and not adrift_confirmed and not _is_stopping(workspace, seen_twice=False))
+        elif workspace.deleted_at is None and missing_confirmed and not is_adrift:
+            error = _lost(workspace, "is gone, and no archive holds its last state", now)
+    in_doubt = (is_unsavable and not missing_confirmed) or (
+        workspace.deleted_at is None
+        and (
+            (is_missing and not missing_confirmed)
+            or (is_adrift and not adrift_confirmed and not _is_stopping(workspace, seen_twice=False))
+        )
     )
     if in_doubt and error is None and _is_terminal(workspace.error):
         # In doubt nothing is lifted yet: phase ERROR is never without its error, and both go at the second look.
@@ -86,7 +85,7 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
         volume_present=bool(present),
         volume_ready=volume_ready,
         home_present=workspace.generation in present,
-        half_made=present - whole,
+        half_made=frozenset(volume.generation for volume in seen.volumes if volume.marker is None and not volume.is_illegible),
         ended=seen.container.ended
         if seen.container is not None
         and seen.container.generation == workspace.generation
@@ -121,9 +120,11 @@ def _standing_error(workspace: Workspace, *, volume_ready: bool) -> ErrorInfo | 
     error = workspace.error
     if error is None:
         return None
+    if error.reason is Reason.DATA_LOST and error.context.get("absent") and volume_ready:
+        return None
     if error.reason is Reason.DATA_LOST and workspace.deleted_at is None:
         # It asks which way to go on: a recovery says so (the planner carries it out), or the volume is seen again.
-        return None if error.context.get("absent") and volume_ready else error
+        return error
     return None if error.wish_version < workspace.wish_version else error
 
 
@@ -152,6 +153,18 @@ def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **
         occurred_at=now,
         wish_version=workspace.wish_version,
         context=context,
+    )
+
+
+def _lost(workspace: Workspace, how: str, now: datetime) -> ErrorInfo:
+    return _error(
+        workspace,
+        Reason.DATA_LOST,
+        f"the home volume (generation {workspace.generation}) {how}",
+        now,
+        generation=workspace.generation,
+        revision=workspace.revision,
+        absent=True,
     )
 
 

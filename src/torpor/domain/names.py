@@ -18,19 +18,20 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def is_name(text: str) -> bool:
+    """Whether a workspace may be called like this. `--` divides port from workspace in host names, ids are ids."""
+    return _LABEL.fullmatch(text) is not None and "--" not in text and not is_id(text) and text not in RESERVED
+
+
 def check_name(name: str) -> str:
-    """The name, or Refused with what is allowed. `--` divides port from workspace in host names, ids are ids."""
-    if not _LABEL.fullmatch(name) or "--" in name:
-        raise Refused("bad_name", f"{name!r} cannot be a workspace's name; a name is {NAME_RULE}", name=name)
+    """The name, or Refused with what is allowed."""
+    if is_name(name):
+        return name
     if is_id(name):
         raise Refused("bad_name", f"{name!r} is shaped like an id, which is not allowed as a name", name=name)
     if name in RESERVED:
         raise Refused("bad_name", f"{name!r} is reserved; also reserved: {', '.join(sorted(RESERVED - {name}))}", name=name)
-    return name
-
-
-def container_name(workspace_id: str) -> str:
-    return f"ws-{workspace_id}"
+    raise Refused("bad_name", f"{name!r} cannot be a workspace's name; a name is {NAME_RULE}", name=name)
 
 
 def volume_name(workspace_id: str, generation: int) -> str:

@@ -159,7 +159,7 @@ class Look:
     dice: float = 0.0
     """0 to 1, for the jitter of a retry."""
     paused_s: float = 0.0
-    """For so long the provider could not be looked at before this look: no deadline ran meanwhile."""
+    """For so long nobody could look, or the effect waited for its turn: no deadline ran meanwhile."""
 
 
 def plan(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torpor.domain.judge import judge
 from torpor.domain.planner import Look, Step, plan
 from torpor.domain.records import Change, Observation, Report, Verdict, Workspace
-from torpor.domain.settle import Progress, settle
+from torpor.domain.settle import Progress, settle, with_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,6 @@ def reconcile(
     progress: Progress | None = None,
 ) -> Decision:
     verdict = judge(workspace, seen, look.now)
-    step = plan(workspace, verdict, report, look)
+    # What moves is not late, even if nobody looked for a while.
+    step = plan(with_progress(workspace, progress, look), verdict, report, look)
     return Decision(verdict, step, settle(workspace, verdict, step, look, new_op_id=new_op_id, progress=progress))

@@ -28,6 +28,9 @@ class Marker:
 class SeenVolume:
     generation: int
     marker: Marker | None
+    """None: it was never filled to the end."""
+    is_illegible: bool = False
+    """There is a marker, but it cannot be read: not ready, and not half-made either. Nobody may throw such a volume away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def settle(
     """The change that this step makes to the row; None when there is nothing to write."""
     if isinstance(step, Rest | Run | Cancel) and progress is None and _is_as_before(workspace, verdict, look):
         return None
-    seen = _with_progress(_as_judged(workspace, verdict, look), progress, look)
+    seen = with_progress(_as_judged(workspace, verdict, look), progress, look)
     change = _apply(workspace, seen, step, look, new_op_id)
     return _if_anything_changed(change, look)
 
@@ -82,9 +82,11 @@ def _as_judged(workspace: Workspace, verdict: Verdict, look: Look) -> Workspace:
         if workspace.deadline_at is not None and look.paused_s:
             seen = replace(seen, deadline_at=workspace.deadline_at + timedelta(seconds=look.paused_s))
         # An error that is found under way is entered by GiveUp, together with operation = NONE, never before.
-        if verdict.phase is Phase.ERROR:
-            return replace(seen, conditions=replace(verdict.conditions, healthy=workspace.conditions.healthy))
-        return replace(_with_phase(seen, verdict.phase, look.now), conditions=verdict.conditions)
+        conditions = verdict.conditions
+        if verdict.error is not None and verdict.error.is_terminal:
+            conditions = replace(conditions, healthy=workspace.conditions.healthy)
+        phase = workspace.phase if verdict.phase is Phase.ERROR else verdict.phase
+        return replace(_with_phase(seen, phase, look.now), conditions=conditions)
     seen = replace(_with_phase(seen, verdict.phase, look.now), conditions=verdict.conditions, error=verdict.error)
     is_lifted = workspace.error is not None and verdict.error is None
     return replace(seen, error_count=0, quick_ends=0, due_at=None) if is_lifted else seen
@@ -257,7 +259,7 @@ def _with_phase(workspace: Workspace, phase: Phase, now: datetime) -> Workspace:
     )
 
 
-def _with_progress(seen: Workspace, progress: Progress | None, look: Look) -> Workspace:
+def with_progress(seen: Workspace, progress: Progress | None, look: Look) -> Workspace:
     """Progress is a new maximum for this op_id, and moves the deadline."""
     if progress is None or seen.operation is Operation.NONE or progress.done <= seen.progress_done:
         return seen

@@ -106,12 +106,17 @@ STANDS_ON: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     # A home that was out of sight when DELETING began, or reopened since, is not saved; after undelete nothing is removed.
     _O.DELETING: lambda workspace, verdict: (
         workspace.deleted_at is not None
-        and (workspace.purge or not verdict.volume_ready or (workspace.is_archived and not verdict.container_present))
+        and (
+            workspace.purge
+            or not verdict.home_present
+            or (workspace.is_archived and not verdict.container_present)
+            or not (verdict.volume_ready or workspace.home_seen)
+        )
     ),
 }
 
 
-class Turn(StrEnum):
+class SafePoint(StrEnum):
     """May an operation under way be turned for this wish?"""
 
     NEVER = "runs to its end"
@@ -120,10 +125,10 @@ class Turn(StrEnum):
     UNTIL_ARCHIVED_IF_PURGED = "until archive_key is stored, when purged"
 
 
-_T = Turn
+_T = SafePoint
 
 # The safe points. ARCHIVING serves the wish DELETED too (a deleted home is kept for undelete), unless it is purged.
-TURNS: Mapping[Operation, Mapping[Wish, Turn]] = {
+TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
     _O.NONE: dict.fromkeys(Wish, _T.NEVER),
     _O.PROVISIONING: dict.fromkeys(Wish, _T.NEVER),
     _O.RESTORING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.NEVER, Wish.ARCHIVED: _T.NEVER, Wish.DELETED: _T.AT_ONCE},
@@ -143,13 +148,13 @@ TURNS: Mapping[Operation, Mapping[Wish, Turn]] = {
 def may_turn(workspace: Workspace) -> bool:
     """Has the wish turned away from the operation under way, at a point where that is safe?"""
     match TURNS[workspace.operation][workspace.desired_state]:
-        case Turn.NEVER:
+        case SafePoint.NEVER:
             return False
-        case Turn.AT_ONCE:
+        case SafePoint.AT_ONCE:
             return True
-        case Turn.UNTIL_ARCHIVED:
+        case SafePoint.UNTIL_ARCHIVED:
             return not workspace.is_archived
-        case Turn.UNTIL_ARCHIVED_IF_PURGED:
+        case SafePoint.UNTIL_ARCHIVED_IF_PURGED:
             return workspace.purge and not workspace.is_archived
 
 

@@ -5,7 +5,7 @@ sockets (as inherited file descriptors: nothing of Torpor's has to be mounted in
 JSON (`Orders`). Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, and its end of file means
 that Torpor is gone, whereupon everything here ends at once.
 
-- It gives up root for the workspace's own user before it starts anything.
+- It leaves Torpor's session keyring, and gives up root for the workspace's own user, before it starts anything.
 - It starts the program, and ends with the program's exit code when the program ends by itself.
 - *bridge*: each connection is spliced to the program's port on loopback.
 - *control*: each connection carries one request in frames (one byte of kind, four of length, then the payload):
@@ -16,12 +16,13 @@ that Torpor is gone, whereupon everything here ends at once.
                         O, E  bytes of standard output, of standard error
                         X  the exit code, as decimal text (execute)
 
-  A terminal is one more thing to "do", with a frame kind of its own for a new size. A caller that hangs up ends its command.
+  A caller that hangs up ends its command. (A terminal is a program of its own, `terminal.py`, and reached by the bridge.)
 - It is process 1 of its namespace where it has one, and then reaps whatever is orphaned there.
 """
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -396,6 +397,18 @@ def read_orders() -> Orders:
     return Orders.parse(bytes(line))
 
 
+def leave_keyring() -> None:
+    """Keys in Torpor's session keyring (a Kerberos ticket, a disk's passphrase) are inherited by whoever it starts."""
+    import ctypes  # there is no other way from the standard library
+
+    keyctl = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
+    join_session_keyring = 1
+    if keyctl is not None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syscall(keyctl, join_session_keyring, None) < 0 and ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
+            raise SystemExit(f"cannot leave Torpor's session keyring: {os.strerror(ctypes.get_errno())}")
+
+
 def give_up_root(orders: Orders) -> None:
     if orders.user is not None:
         os.setgroups([])
@@ -496,6 +509,7 @@ def main() -> None:
     orders = read_orders()
     if not orders.alone:
         adopt_orphans()
+    leave_keyring()
     give_up_root(orders)
     os.umask(0o022)
     # Nothing here needs unwinding, and what is left of the tree has ended.

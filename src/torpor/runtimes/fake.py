@@ -21,6 +21,7 @@ Files = dict[str, bytes]
 class FakeVolume:
     files: Files = field(default_factory=dict)
     marker: Marker | None = None
+    is_illegible: bool = False
     opened_revision: int = 0
     epoch: int = 0
 
@@ -47,6 +48,7 @@ class FakeWorld:
     starts_ready: bool = True
     runtime_out: bool = False
     archives_out: bool = False
+    observed_slowly_s: float = 0.0
     interfere: Callable[[str, str], Awaitable[None]] = _no_interference
     """Awaited before every effect, with its verb and workspace: it may wait, or raise."""
     done: list[tuple[str, str]] = field(default_factory=list)
@@ -64,11 +66,14 @@ class FakeRuntime:
         self.world = world
 
     async def observe(self, only: frozenset[str] | None = None) -> Survey:
+        await asyncio.sleep(self.world.observed_slowly_s)
         self._require_provider()
         volumes: dict[str, set[SeenVolume]] = {}
         for home, volume in self.world.volumes.items():
             if only is None or home.workspace_id in only:
-                volumes.setdefault(home.workspace_id, set()).add(SeenVolume(home.generation, volume.marker))
+                marker = None if volume.is_illegible else volume.marker
+                seen = SeenVolume(home.generation, marker, is_illegible=volume.is_illegible)
+                volumes.setdefault(home.workspace_id, set()).add(seen)
         containers = {
             workspace_id: SeenContainer(
                 held.container.home.generation, held.container.revision, held.ready and held.ended is None, held.ended

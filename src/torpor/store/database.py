@@ -2,13 +2,13 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from enum import StrEnum
 from typing import Any
 
 import asyncpg
 
-from torpor.domain.errors import Unavailable
+from torpor.domain.errors import Refused, Unavailable
 
 
 class Role(StrEnum):
@@ -18,7 +18,7 @@ class Role(StrEnum):
     CONTROLLER = "torpor_controller"
 
 
-# What a lost or refused connection looks like; anything else is a fault of ours and must be seen.
+# What a lost or busy database looks like: later it may work. Anything else is a fault of ours and must be seen.
 UNREACHABLE = (
     OSError,
     TimeoutError,
@@ -28,7 +28,38 @@ UNREACHABLE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.QueryCanceledError,
+    asyncpg.SerializationError,
+    asyncpg.ReadOnlySQLTransactionError,
 )
+
+# What a wrong address or login looks like: somebody must change it.
+WRONG = (
+    ValueError,
+    asyncpg.InvalidPasswordError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+)
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Foreign errors become ours where they enter; the address itself, with its password, is never repeated."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        raise Unavailable(f"the database cannot be reached: {str(error) or type(error).__name__}") from error
+
+
+@contextlib.contextmanager
+def translated_at_the_start() -> Iterator[None]:
+    with translated():
+        try:
+            yield
+        except WRONG as error:
+            raise Refused("bad_database", f"the database does not let us in: {error}") from error
 
 
 async def _set_up(connection: Any) -> None:
@@ -45,7 +76,7 @@ class Database:
 
     @classmethod
     async def open(cls, url: str, role: Role, *, connections: int = 8) -> "Database":
-        try:
+        with translated_at_the_start():
             pool = await asyncpg.create_pool(
                 url,
                 min_size=1,
@@ -54,8 +85,6 @@ class Database:
                 server_settings={"role": role.value, "application_name": role.value},
                 command_timeout=60,
             )
-        except UNREACHABLE as error:
-            raise Unavailable(f"the database cannot be reached: {error}") from error
         return cls(pool)
 
     async def close(self) -> None:
@@ -66,11 +95,9 @@ class Database:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         """A connection inside a transaction; Unavailable when the database cannot be asked."""
-        try:
+        with translated():
             async with self._pool.acquire(timeout=10) as connection, connection.transaction():
                 yield connection
-        except UNREACHABLE as error:
-            raise Unavailable(f"the database cannot be reached: {error or type(error).__name__}") from error
 
     async def fetch(self, query: str, *arguments: object) -> list[Any]:
         async with self._connection() as connection:
@@ -87,9 +114,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        try:
+        with translated():
             async with self._pool.acquire(timeout=10) as connection:
                 self.statements += 1
                 yield connection
-        except UNREACHABLE as error:
-            raise Unavailable(f"the database cannot be reached: {error or type(error).__name__}") from error

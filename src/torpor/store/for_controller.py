@@ -1,13 +1,19 @@
 """What does a controller read and write?"""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+import asyncpg
+import structlog
 
 from torpor.domain.records import Change, Workspace
 from torpor.store.database import Database
 from torpor.store.queries import FOR_CONTROLLER
 from torpor.store.rows import from_change, to_workspace
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class ControllerStore:
             rows = await self._database.fetch(FOR_CONTROLLER["load_these"], list(only))
         if not rows:
             return Loaded(await self.clock(), ())
-        return Loaded(max(row["read_at"] for row in rows), [to_workspace(row) for row in rows])
+        return Loaded(max(row["read_at"] for row in rows), [one for row in rows if (one := _readable(row)) is not None])
 
     async def clock(self) -> datetime:
         row = await self._database.fetchrow(FOR_CONTROLLER["clock"])
@@ -47,8 +53,28 @@ class ControllerStore:
         return at
 
     async def persist(self, changes: Sequence[Change], *, epoch: int) -> frozenset[str]:
-        """Write the batch in one statement; the ids of the rows that were still as they had been read."""
+        """Write the batch in one statement; the ids of the rows that were still as they had been read.
+
+        A change that the database will not have is left out and told of; it costs the others nothing.
+        """
         if not changes:
             return frozenset()
-        rows = await self._database.fetch(FOR_CONTROLLER["persist"], [from_change(change) for change in changes], epoch)
+        try:
+            rows = await self._database.fetch(FOR_CONTROLLER["persist"], [from_change(change) for change in changes], epoch)
+        except asyncpg.PostgresError as error:
+            if len(changes) == 1:
+                log.exception("change_refused_by_database", workspace=changes[0].after.id, why=str(error))
+                return frozenset()
+            middle = len(changes) // 2
+            halves = (changes[:middle], changes[middle:])
+            return frozenset().union(*[await self.persist(half, epoch=epoch) for half in halves])
         return frozenset(str(row["id"]) for row in rows)
+
+
+def _readable(row: Mapping[str, Any]) -> Workspace | None:
+    """One row that this code does not understand must not hide the others."""
+    try:
+        return to_workspace(row)
+    except (KeyError, TypeError, ValueError):
+        log.exception("row_not_understood", workspace=str(row["id"]))
+        return None

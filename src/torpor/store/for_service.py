@@ -84,8 +84,11 @@ class ServiceStore:
     async def create_token(self, user_id: str, label: str, digest: bytes, *, lives_s: float | None) -> None:
         await self._database.execute(FOR_SERVICE["create_token"], uuid.uuid4(), uuid.UUID(user_id), label, digest, lives_s)
 
-    async def delete_token(self, digest: bytes) -> None:
-        await self._database.execute(FOR_SERVICE["delete_token"], digest)
+    async def end_session(self, digest: bytes) -> None:
+        await self._database.execute(FOR_SERVICE["end_session"], digest)
+
+    async def delete_expired_tokens(self) -> None:
+        await self._database.execute(FOR_SERVICE["delete_expired_tokens"])
 
     async def delete_tokens_labelled(self, user_id: str, label: str) -> None:
         await self._database.execute(FOR_SERVICE["delete_tokens_labelled"], uuid.UUID(user_id), label)
@@ -100,8 +103,9 @@ class ServiceStore:
         row = await self._database.fetchrow(FOR_SERVICE["workspace_by_id"], uuid.UUID(workspace_id))
         return to_workspace(row) if row else None
 
-    async def by_name(self, name: str) -> Workspace | None:
-        row = await self._database.fetchrow(FOR_SERVICE["workspace_by_name"], name)
+    async def by_name(self, name: str, *, owner_id: str | None = None, deleted_first: bool = False) -> Workspace | None:
+        owner = uuid.UUID(owner_id) if owner_id else None
+        row = await self._database.fetchrow(FOR_SERVICE["workspace_by_name"], name, owner, deleted_first)
         return to_workspace(row) if row else None
 
     async def page(
@@ -129,10 +133,6 @@ class ServiceStore:
     async def alive(self) -> None:
         """Returns when the database answers."""
         await self._database.fetchrow(FOR_SERVICE["alive"])
-
-    async def locks(self) -> Mapping[str, Mapping[str, Any]]:
-        rows = await self._database.fetch(FOR_SERVICE["locks"])
-        return {row["lock_name"]: dict(row) for row in rows}
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator["Writing"]:
@@ -165,10 +165,11 @@ class Writing:
                 new.archive_ttl_s,
             )
 
-    async def running_besides(self, workspace_id: str, owner_id: str) -> RunningNow:
-        """Who else runs; nobody else is admitted before this transaction has ended."""
+    async def running_besides(self, workspace_id: str, *, owner_id: str | None = None) -> RunningNow:
+        """Who else runs, of this owner or of this workspace's; nobody else is admitted before this transaction has ended."""
         await self._connection.execute(FOR_SERVICE["hold_limits"])
-        row = await self._connection.fetchrow(FOR_SERVICE["count_running"], uuid.UUID(owner_id), uuid.UUID(workspace_id))
+        owner = uuid.UUID(owner_id) if owner_id else None
+        row = await self._connection.fetchrow(FOR_SERVICE["count_running"], owner, uuid.UUID(workspace_id))
         return RunningNow(of_user=row["of_user"], overall=row["overall"])
 
     async def set_wish(self, workspace_id: str, wish: Wish, *, purge: bool = False) -> None:

@@ -7,8 +7,8 @@ import asyncio
 
 import asyncpg
 
-from torpor.domain.errors import Unavailable
-from torpor.store.database import UNREACHABLE
+from torpor.store.database import translated, translated_at_the_start
+from torpor.store.queries import FOR_CONTROLLER
 
 
 class Leadership:
@@ -20,14 +20,22 @@ class Leadership:
     @classmethod
     async def take(cls, url: str, *, lock_id: int) -> "Leadership | None":
         """The leadership, or None while somebody else has it."""
-        try:
+        with translated_at_the_start():
             connection = await asyncpg.connect(url, server_settings={"application_name": "torpor_leader"})
-        except UNREACHABLE as error:
-            raise Unavailable(f"the database cannot be reached: {error}") from error
-        if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock_id):
+            try:
+                if await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock_id):
+                    return cls(connection)
+            except BaseException:
+                await connection.close()
+                raise
             await connection.close()
             return None
-        return cls(connection)
+
+    async def take_epoch(self, holder: str) -> int:
+        """A number higher than every controller's before us; asked on the lock's own connection, so only a leader gets one."""
+        with translated():
+            epoch: int = await self._connection.fetchval(FOR_CONTROLLER["take_epoch"], holder)
+        return epoch
 
     async def give_up(self) -> None:
         if not self._connection.is_closed():

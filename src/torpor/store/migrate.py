@@ -5,6 +5,7 @@ Numbered files, each in one transaction, each applied once; what was applied may
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -12,7 +13,7 @@ from importlib.resources import files
 import asyncpg
 
 from torpor.domain.errors import Hopeless, Unavailable
-from torpor.store.database import UNREACHABLE
+from torpor.store.database import translated_at_the_start
 
 MIGRATION_LOCK_ID = 7_011_600
 _POLL_S = 0.1
@@ -47,36 +48,40 @@ def migrations() -> Sequence[Migration]:
     return steps
 
 
-async def migrate(url: str) -> Sequence[str]:
+async def migrate(url: str, *, wait_s: float = 60) -> Sequence[str]:
     """Bring the database to the schema of this code; the names of the migrations that were applied now."""
-    try:
+    with translated_at_the_start():
         connection = await asyncpg.connect(url)
-    except UNREACHABLE as error:
-        raise Unavailable(f"the database cannot be reached: {error}") from error
-    try:
-        # Polled, because a waiter inside pg_advisory_lock is killed as a deadlock during CREATE INDEX CONCURRENTLY.
-        while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", MIGRATION_LOCK_ID):
-            await asyncio.sleep(_POLL_S)
-        await connection.execute(_JOURNAL)
-        applied = {row["number"]: row for row in await connection.fetch("SELECT * FROM schema_migrations")}
-        steps = migrations()
-        _refuse_strangers(applied, steps)
-        done = []
-        for step in steps:
-            if step.number in applied:
-                continue
-            async with connection.transaction():
-                await connection.execute(step.sql)
-                await connection.execute(
-                    "INSERT INTO schema_migrations (number, name, digest) VALUES ($1, $2, $3)",
-                    step.number,
-                    step.name,
-                    step.digest,
-                )
-            done.append(step.name)
-        return done
-    finally:
-        await connection.close()
+        try:
+            await _alone(connection, wait_s)
+            await connection.execute(_JOURNAL)
+            applied = {row["number"]: row for row in await connection.fetch("SELECT * FROM schema_migrations")}
+            steps = migrations()
+            _refuse_strangers(applied, steps)
+            due = [step for step in steps if step.number not in applied]
+            for step in due:
+                await _apply(connection, step)
+        finally:
+            await connection.close()
+    return [step.name for step in due]
+
+
+async def _alone(connection: "asyncpg.Connection[asyncpg.Record]", wait_s: float) -> None:
+    """Polled, because a waiter inside pg_advisory_lock is killed as a deadlock during CREATE INDEX CONCURRENTLY."""
+    until = time.monotonic() + wait_s
+    while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", MIGRATION_LOCK_ID):
+        if time.monotonic() > until:
+            raise Unavailable(
+                f"somebody else has been migrating this database for {wait_s:g} s (advisory lock {MIGRATION_LOCK_ID})"
+            )
+        await asyncio.sleep(_POLL_S)
+
+
+async def _apply(connection: "asyncpg.Connection[asyncpg.Record]", step: Migration) -> None:
+    async with connection.transaction():
+        await connection.execute(step.sql)
+        insert = "INSERT INTO schema_migrations (number, name, digest) VALUES ($1, $2, $3)"
+        await connection.execute(insert, step.number, step.name, step.digest)
 
 
 def _refuse_strangers(applied: dict[int, asyncpg.Record], steps: Sequence[Migration]) -> None:

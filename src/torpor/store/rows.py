@@ -158,6 +158,23 @@ def from_recovery(archive: Archive | None, *, empty: bool) -> dict[str, Any]:
 
 def from_change(change: Change) -> dict[str, Any]:
     """One object of the batch that `persist` takes."""
+    return {name: _storable(value) for name, value in _from_change(change).items()}
+
+
+def _storable(value: Any) -> Any:
+    """Programs and providers say what they like; PostgreSQL holds neither NUL nor half of a surrogate pair."""
+    match value:
+        case str():
+            return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+        case dict():
+            return {_storable(key): _storable(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_storable(inner) for inner in value]
+        case _:
+            return value
+
+
+def _from_change(change: Change) -> dict[str, Any]:
     before, after = change.before, change.after
     return {
         "id": after.id,

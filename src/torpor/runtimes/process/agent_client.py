@@ -5,7 +5,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 
-from torpor.domain.errors import Refused
+from torpor.domain.errors import Code, Failed, Refused
 from torpor.inside.agent import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, YES, frame, read_frame
 from torpor.ports import Executed
 
@@ -41,7 +41,7 @@ async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_by
         while True:
             kind, payload = await read_frame(reader)
             if kind == EXIT:
-                return Executed(int(payload), bytes(said[OUTPUT]), bytes(said[ERRORS]))
+                return Executed(_exit_code(payload), bytes(said[OUTPUT]), bytes(said[ERRORS]))
             if kind in said:
                 said[kind] += payload
                 if len(said[kind]) > most_bytes:
@@ -52,6 +52,13 @@ async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_by
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
         writer.close()
+
+
+def _exit_code(payload: bytes) -> int:
+    try:
+        return int(payload)
+    except ValueError as error:  # whoever answers there runs inside, and may have become something else than our agent
+        raise Failed(Code.INTERNAL, f"the workspace's agent told no exit code but {payload[:40]!r}") from error
 
 
 async def _feed(writer: asyncio.StreamWriter, command: list[str], stdin: bytes) -> None:

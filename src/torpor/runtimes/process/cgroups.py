@@ -6,6 +6,7 @@ each controller, version 2 one for all; either way a group is a few directories.
 """
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torpor.ports import Limits
+from torpor.runtimes.process import processes
 
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -54,6 +56,19 @@ class Cgroups:
         self.hierarchies = hierarchies
         self._parent = f"torpor-{tag}"
 
+    def check(self) -> None:
+        """OSError when `prepare` would find that this machine does not let us; changes nothing."""
+        for root in self.hierarchies.roots:
+            needed = [root]
+            if self.hierarchies.version == 2 and not _is_handed_down(root):
+                needed += [root / "cgroup.subtree_control"]
+                # The kernel's rule for every group but the first: either processes or groups with controllers.
+                if (root / "cgroup.type").exists() and (root / "cgroup.procs").read_text().strip():
+                    raise OSError(errno.EBUSY, "has processes of its own and so cannot hand its controllers down", str(root))
+            for path in needed:
+                if not os.access(path, os.W_OK):
+                    raise PermissionError(errno.EACCES, "is not ours to write", str(path))
+
     def prepare(self) -> None:
         """Make the parent group; OSError when this machine does not let us."""
         for root in self.hierarchies.roots:
@@ -93,6 +108,13 @@ class Cgroups:
                 found |= {int(pid) for pid in (root / self._parent / name / "cgroup.procs").read_text().split()}
         return found
 
+    def _is_member(self, name: str, pid: int) -> bool:
+        """Asked of the process: by now the number may be that of another."""
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+            return any(line.endswith(f"/{self._parent}/{name}") for line in lines)
+        return False
+
     def end(self, name: str, *, within_s: float = 10.0) -> bool:
         """Kill everything in the group and remove it. What cannot fork cannot run away, so this comes to an end."""
         deadline = time.monotonic() + within_s
@@ -102,8 +124,7 @@ class Cgroups:
             with contextlib.suppress(OSError):
                 (self.hierarchies.processes / self._parent / name / "cgroup.kill").write_text("1")
             for pid in members - {0}:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+                processes.send(pid, signal.SIGKILL, if_still=lambda pid=pid: self._is_member(name, pid))
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
@@ -143,6 +164,9 @@ class Cgroups:
 
 
 def _hand_down(group: Path) -> None:
-    control = group / "cgroup.subtree_control"
-    if not {"memory", "pids"} <= set(control.read_text().split()):
-        control.write_text("+memory +pids")
+    if not _is_handed_down(group):
+        (group / "cgroup.subtree_control").write_text("+memory +pids")
+
+
+def _is_handed_down(group: Path) -> bool:
+    return {"memory", "pids"} <= set((group / "cgroup.subtree_control").read_text().split())

@@ -1,5 +1,6 @@
 """How is a small file written so that it is whole or not there, even after the power failed?"""
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -18,6 +19,18 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         aside.unlink(missing_ok=True)
         raise
     flush_directory(path.parent)
+
+
+def flush_file_system(path: Path) -> None:
+    """Everything on it: for a tree of many files one call, not one a file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
 
 
 def flush_directory(path: Path) -> None:

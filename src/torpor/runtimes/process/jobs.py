@@ -1,11 +1,14 @@
 """How does a program run where a home's files are, and how does its answer come back?"""
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from torpor.domain.errors import Code, Failed
 from torpor.ports import HomeJob, Progress
@@ -14,15 +17,23 @@ from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
 from torpor.runtimes.process.patience import to_the_end
 
+log = structlog.get_logger()
+
 LONGEST_LINE = 16 << 20
 STDERR_TAIL = 2000
 LAST_WORDS_S = 1.0
+
+TERM_S = 2.0
+"""Between asking a job to end and killing it: long enough to abort an upload, which would otherwise cost its owner money."""
+GONE_S = 10.0
 
 # A job gets its secrets on standard input, and of our environment only what says how to reach the world.
 PASSED_ON = {
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 }
+# An object store may be configured by these alone; a job is our own code, a workspace is not and never sees them.
+PASSED_ON_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
 
 
 class Job:
@@ -35,6 +46,7 @@ class Job:
         self._cgroups = cgroups
         self._spawned: Spawned | None = None
         self._identity: processes.Identity | None = None
+        self._asked = False
 
     async def run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
         try:
@@ -44,7 +56,9 @@ class Job:
 
     async def _run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
         doors = self._cgroups.make(self._name, None) if self._cgroups else []
-        environment = {name: value for name, value in os.environ.items() if name in PASSED_ON}
+        environment = {
+            name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+        }
         environment[processes.MARK] = self._mark
         argv = joining(doors, dying_with_us([*job.argv, str(home)]))
         try:
@@ -68,20 +82,34 @@ class Job:
         return _outcome(answer, code, errors)
 
     async def end(self) -> None:
-        """The whole tree; returns when none of it is left."""
+        """Ask, wait a little, then kill the whole tree; returns when none of it is left."""
+        await self._ask_to_end()
         await self._end_tree()
         if self._spawned is not None:
-            await self._spawned.wait()
+            with contextlib.suppress(asyncio.TimeoutError):  # a process that the kernel itself holds; logged above
+                await asyncio.wait_for(self._spawned.wait(), GONE_S)
             self._spawned.let_go()
         processes.forget(self._records, self._name)
 
+    async def _ask_to_end(self) -> None:
+        if self._spawned is None or self._identity is None or self._spawned.exit_code is not None:
+            return
+        if not self._asked:
+            self._asked = True
+            processes.ask_to_end(self._identity)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._spawned.wait(), TERM_S)
+
     async def _end_tree(self) -> None:
+        gone = True
         if self._identity is not None:
-            await asyncio.to_thread(processes.end_tree, self._identity)
+            gone = await asyncio.to_thread(processes.end_tree, self._identity)
         if self._cgroups:
-            await asyncio.to_thread(self._cgroups.end, self._name)
+            gone &= await asyncio.to_thread(self._cgroups.end, self._name)
         else:
-            await asyncio.to_thread(processes.end_marked, self._mark)
+            gone &= await asyncio.to_thread(processes.end_marked, self._mark)
+        if not gone:
+            log.warning("job_not_gone", job=self._name)
 
 
 async def _listen(output: asyncio.StreamReader, progress: Progress) -> dict[str, Any]:

@@ -21,8 +21,8 @@ class Options:
     """Of either stream; a command that says more is ended and refused, because its answer is held in memory."""
     nameservers: tuple[str, ...] = ()
     """For workspaces; by default those of this machine that are not on its loopback."""
-    blocked_networks: tuple[str, ...] = ("169.254.0.0/16",)
-    """What a workspace may not reach though it is outward: cloud machines hand out credentials there."""
+    blocked_networks: tuple[str, ...] = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32")
+    """What a workspace may not reach though it is outward: clouds (most of them; Alibaba's; Azure's) hand out credentials there."""
     bubblewrap: bool = True
     """Confine where this machine can. Each of these three is for tests and for hunting faults."""
     own_network: bool = True

@@ -2,30 +2,26 @@
 
 import hashlib
 import os
-import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from torpor.domain import names
 from torpor.domain.errors import Hopeless
 from torpor.ports import Home
-
-VOLUME_NAME = re.compile(r"ws-(?P<workspace_id>[0-9a-z][0-9a-z-]*)-home-(?P<generation>[0-9]+)")
-WORKSPACE_ID = re.compile(r"[0-9a-z][0-9a-z-]{0,62}")
 
 
 def volume_name(home: Home) -> str:
     # The id becomes part of paths and of interface names; whoever calls us with another one is broken.
-    if not WORKSPACE_ID.fullmatch(home.workspace_id) or home.generation < 0:
+    if not names.is_id(home.workspace_id) or home.generation < 1:
         raise ValueError(f"{home} cannot be the name of a volume")
-    return f"ws-{home.workspace_id}-home-{home.generation}"
+    return names.volume_name(home.workspace_id, home.generation)
 
 
 def home_of(name: str) -> Home | None:
     """The reverse of `volume_name`; None for what is not ours."""
-    if found := VOLUME_NAME.fullmatch(name):
-        return Home(found["workspace_id"], int(found["generation"]))
-    return None
+    found = names.parse_volume_name(name)
+    return Home(*found) if found else None
 
 
 def short(text: str, length: int) -> str:

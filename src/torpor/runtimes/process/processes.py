@@ -47,15 +47,23 @@ def is_alive(identity: Identity) -> bool:
         return False
 
 
-def kill(identity: Identity) -> None:
+def send(pid: int, number: int, *, if_still: Callable[[], bool]) -> None:
     """Through a handle on the process, so that it cannot become another between the look and the blow."""
     with contextlib.suppress(OSError):
-        handle = os.pidfd_open(identity.pid)
+        handle = os.pidfd_open(pid)
         try:
-            if identify(identity.pid) == identity:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            if if_still():
+                signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
+
+
+def kill(identity: Identity) -> None:
+    send(identity.pid, signal.SIGKILL, if_still=lambda: identify(identity.pid) == identity)
+
+
+def ask_to_end(identity: Identity) -> None:
+    send(identity.pid, signal.SIGTERM, if_still=lambda: identify(identity.pid) == identity)
 
 
 def everyone() -> dict[int, tuple[int, int]]:

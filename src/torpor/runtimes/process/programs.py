@@ -12,21 +12,24 @@ import re
 import sys
 import uuid
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from torpor.domain.errors import Code, Failed
 from torpor.ports import Program, Progress
-from torpor.runtimes.process import sandbox
+from torpor.runtimes.process import durably, sandbox
 from torpor.runtimes.process.launch import dying_with_us
 from torpor.runtimes.process.places import short
 from torpor.runtimes.process.processes import MARK
 from torpor.runtimes.process.tools import find
-from torpor.runtimes.process.volumes import remove_tree
+from torpor.runtimes.process.trees import remove_tree
 
 # Whatever says how to reach a package index, and nothing else of ours: installing may run a package's own code.
 PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|\w+_proxy|\w+_PROXY|PIP_\w+|UV_\w+")
 TOTAL = re.compile(r"(?:Resolved|Prepared) (\d+) packages?|Installing collected packages: (.+)")
 LAST_LINES = 20
+SILENT_S = 600.0
+"""An installer that neither says nor writes anything for so long hangs; a large download on a thin line does write."""
 
 # How installers begin a script whose interpreter's path is too long for the kernel's first line, or has a space in it.
 LONG_PATH = b"#!/bin/sh\n'''exec' "
@@ -91,10 +94,14 @@ class Programs:
         fill = [uv, "pip", "install", "--python", inner] if uv else [inner, "-m", "pip", "install"]
         try:
             await asyncio.to_thread(self._directory.mkdir, mode=0o755, exist_ok=True)
+            await asyncio.to_thread(self._directory.chmod, 0o755)  # whatever our umask is: workspaces read in it
             await self._call(make, environment, listeners, aside)
             await self._call([*fill, *program.packages], environment, listeners, aside)
             await asyncio.to_thread(make_relocatable, aside)
+            # What is there under its name counts as whole, so its contents come to the disk before the name does.
+            await asyncio.to_thread(durably.flush_file_system, aside)
             await asyncio.to_thread(aside.rename, place)
+            await asyncio.to_thread(durably.flush_directory, self._directory)
         except OSError as error:
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"cannot install {program.template}: {error}") from error
         finally:
@@ -110,6 +117,7 @@ class Programs:
             env=environment,
             cwd="/",
             start_new_session=True,
+            umask=0o022,
             limit=1 << 20,
         )
         assert process.stdout is not None
@@ -117,7 +125,7 @@ class Programs:
         total: int | None = None
         downloaded = 0
         try:
-            async for said in process.stdout:
+            while said := await self._patiently(process.stdout.readline, Path(environment["UV_CACHE_DIR"]), aside):
                 line = said.decode(errors="replace").rstrip()
                 lines.append(line)
                 if found := TOTAL.search(line):
@@ -126,7 +134,11 @@ class Programs:
                 installed = await asyncio.to_thread(lambda: sum(1 for _ in aside.glob("lib/python*/site-packages/*.dist-info")))
                 for listener in list(listeners):
                     listener(min(max(downloaded, installed), total) if total else downloaded, total)
-            code = await process.wait()
+            code = await asyncio.wait_for(process.wait(), SILENT_S)
+        except TimeoutError as error:
+            last = "\n".join(lines)
+            message = f"{Path(argv[0]).name} did nothing for {SILENT_S:g} s and was ended:\n{last}"
+            raise Failed(Code.PROGRAM_INSTALL_FAILED, message) from error
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -135,6 +147,31 @@ class Programs:
         if code != 0:
             last = "\n".join(lines)
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"{Path(argv[0]).name} ended with exit code {code}:\n{last}")
+
+
+    async def _patiently(self, read: Callable[[], Awaitable[bytes]], *written: Path) -> bytes:
+        """What it says next; TimeoutError when it neither says anything nor fills its directories."""
+        reading = asyncio.ensure_future(read())
+        try:
+            before: int | None = None
+            while not (await asyncio.wait([reading], timeout=SILENT_S / 2))[0]:
+                now = await asyncio.to_thread(size_of, written)
+                if now == before:
+                    raise TimeoutError
+                before = now
+            return await reading
+        finally:
+            reading.cancel()
+
+
+def size_of(directories: Iterable[Path]) -> int:
+    found = 0
+    for directory in directories:
+        for path, _, files in os.walk(directory):
+            for name in files:
+                with contextlib.suppress(OSError):
+                    found += os.lstat(os.path.join(path, name)).st_size  # noqa: PTH116, PTH118 - there are many
+    return found
 
 
 def find_uv() -> str | None:

@@ -25,7 +25,8 @@ from torpor.runtimes.process.places import make_run_directory, places, short
 from torpor.runtimes.process.programs import Programs
 from torpor.runtimes.process.supervisor import Equipment, Supervisor
 from torpor.runtimes.process.tools import ToolFailed
-from torpor.runtimes.process.volumes import Volumes, remove_tree
+from torpor.runtimes.process.trees import remove_tree
+from torpor.runtimes.process.volumes import Volumes
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from torpor.runtimes.process.patience import to_the_end
 from torpor.runtimes.process.placeholders import Known
 from torpor.runtimes.process.places import Places, make_run_directory, short
 from torpor.runtimes.process.tools import ToolFailed, find
-from torpor.runtimes.process.volumes import remove_tree
+from torpor.runtimes.process.trees import remove_tree
 
 PORT_INSIDE = 7007
 """Of a container with a network of its own: one that no development server takes by default."""

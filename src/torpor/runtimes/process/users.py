@@ -27,13 +27,3 @@ def pick(workspace_id: str, mapped: range) -> int:
 def user_of(workspace_id: str) -> int | None:
     """None when we are not root: then a workspace runs as we do."""
     return pick(workspace_id, mapped_users()) if os.getuid() == 0 else None
-
-
-def give_tree(top: Path, user: int) -> None:
-    """Make a whole home its user's: one that was restored from another machine's archive belongs to a stranger."""
-    for directory, _, files, descriptor in os.fwalk(top, follow_symlinks=False):
-        del directory
-        os.fchown(descriptor, user, user)
-        for name in files:
-            # chown drops set-user-id bits, and that is right: the archive's owner was another.
-            os.chown(name, user, user, dir_fd=descriptor, follow_symlinks=False)

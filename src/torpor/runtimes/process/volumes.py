@@ -9,7 +9,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import stat
 import sys
 import uuid
@@ -22,6 +21,7 @@ from torpor.domain.records import Marker, SeenVolume
 from torpor.ports import Fence, Home
 from torpor.runtimes.process import durably, users
 from torpor.runtimes.process.places import Places, home_of
+from torpor.runtimes.process.trees import give_tree, remove_tree
 
 OUT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
@@ -46,6 +46,9 @@ class Volumes:
                 durably.write(self._places.identity, f"{uuid.uuid4()}\n".encode())
             durably.write(known, self._places.identity.read_bytes())
         self.require_root()
+        # Now: when the disk is full, there may be no room for the directory through which it is cleared.
+        with contextlib.suppress(OSError):
+            self._places.trash.mkdir(mode=0o700, exist_ok=True)
 
     def require_root(self) -> None:
         """A root that was not mounted says nothing about what is in it."""
@@ -72,7 +75,8 @@ class Volumes:
         for name in names:
             home = home_of(name)
             if home is not None and (only is None or home.workspace_id in only):
-                seen = SeenVolume(home.generation, self.marker(home))
+                marker = self.marker(home)
+                seen = SeenVolume(home.generation, marker, is_illegible=marker is None and self._has_marker_file(home))
                 found.setdefault(home.workspace_id, set()).add(seen)
         self.require_root()  # it may have gone while we looked
         return {workspace_id: frozenset(volumes) for workspace_id, volumes in found.items()}
@@ -96,6 +100,15 @@ class Volumes:
         except (KeyError, TypeError, ValueError):
             return None
         return marker if (marker.workspace_id, marker.generation) == (home.workspace_id, home.generation) else None
+
+    def _has_marker_file(self, home: Home) -> bool:
+        """It is renamed into place when the volume is whole; what cannot be read or understood today was good once."""
+        try:
+            return stat.S_IFMT((self._places.volume(home) / "marker.json").lstat().st_mode) != 0
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
     def opened(self, home: Home) -> int:
         """The highest revision that it was ever started with."""
@@ -138,25 +151,26 @@ class Volumes:
         user = users.user_of(home.workspace_id)
         if user is not None and path.stat().st_uid != user:
             with translated(Code.CONTAINER_START_FAILED, "cannot give the home to its user"):
-                users.give_tree(path, user)
+                give_tree(path, user)
 
     def throw_away(self, home: Home) -> Path | None:
         """Gone in one instant, by a rename; the tree is removed afterwards, see `burn`."""
         path = self._places.volume(home)
-        self._places.trash.mkdir(mode=0o700, exist_ok=True)
         grave = self._places.trash / f"{path.name}.{uuid.uuid4().hex}"
-        try:
-            path.rename(grave)
-        except FileNotFoundError:
-            return None
-        durably.flush_directory(self._places.volumes)
+        with translated(Code.INTERNAL, f"cannot throw the volume {path.name} away"):
+            self._places.trash.mkdir(mode=0o700, exist_ok=True)
+            try:
+                path.rename(grave)
+            except FileNotFoundError:
+                return None
+            durably.flush_directory(self._places.volumes)
         return grave
 
     def burn(self, grave: Path | None = None) -> None:
         """Remove this grave, or all of them. What cannot be removed now is swept at the next start."""
         with contextlib.suppress(FileNotFoundError):
             for path in [grave] if grave else list(self._places.trash.iterdir()):
-                remove_tree(path)
+                remove_tree(path)  # it does not raise: one bad grave is not the others' trouble
 
     # ── fencing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,7 +182,8 @@ class Volumes:
             newest = max((int((self._read(home, "epoch.json") or {}).get("epoch", 0)) for home in homes), default=0)
         if fence.epoch < newest:
             raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} is over, {newest} has been here", seen=newest)
-        self._epochs[workspace_id] = fence.epoch
+        if homes:  # otherwise there is nothing to guard, and every id ever asked about would be kept
+            self._epochs[workspace_id] = fence.epoch
         for home in homes:
             # Not flushed: who could lose it to a power failure could lose every older controller with it.
             if int((self._read(home, "epoch.json") or {}).get("epoch", -1)) < fence.epoch:
@@ -176,6 +191,11 @@ class Volumes:
                     aside = self._places.volume(home) / ".epoch.aside"
                     aside.write_text(json.dumps({"epoch": fence.epoch}))
                     aside.replace(self._places.volume(home) / "epoch.json")
+
+    def forget(self, workspace_id: str) -> None:
+        """Its last volume is gone; while there is one, its epoch stays known."""
+        if not self._homes_of(workspace_id):
+            self._epochs.pop(workspace_id, None)
 
     def _homes_of(self, workspace_id: str) -> list[Home]:
         prefix = f"ws-{workspace_id}-home-"
@@ -204,19 +224,3 @@ def translated(code: Code, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Failed(Code.DISK_FULL if error.errno in OUT_OF_SPACE else code, f"{what}: {error}") from error
-
-
-def remove_tree(path: Path) -> None:
-    """Read-only directories too: package caches are full of them, and where we are not root they stop us."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    if os.getuid() != 0:
-        path.chmod(stat.S_IRWXU)
-        for directory, names, _ in os.walk(path):
-            for name in names:
-                inner = Path(directory, name)
-                if not inner.is_symlink():
-                    with contextlib.suppress(OSError):
-                        inner.chmod(stat.S_IRWXU)
-    shutil.rmtree(path, ignore_errors=True)

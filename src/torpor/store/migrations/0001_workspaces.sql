@@ -13,8 +13,13 @@ BEGIN
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
             NULL;
         END;
-        IF NOT pg_has_role(current_user, role_name, 'MEMBER') THEN
-            EXECUTE format('GRANT %I TO current_user', role_name);
+        -- Since 16 whoever creates a role is a member of it, but may not act as it without saying so.
+        IF current_setting('server_version_num')::integer < 160000 THEN
+            IF NOT pg_has_role(current_user, role_name, 'MEMBER') THEN
+                EXECUTE format('GRANT %I TO current_user', role_name);
+            END IF;
+        ELSIF NOT pg_has_role(current_user, role_name, 'SET') THEN
+            EXECUTE format('GRANT %I TO current_user WITH SET TRUE, INHERIT TRUE', role_name);
         END IF;
     END LOOP;
 END $$;

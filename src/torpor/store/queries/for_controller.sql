@@ -7,8 +7,9 @@ SELECT clock_timestamp();
 -- name: take_epoch
 -- A new controller takes over: every earlier one is fenced from here on.
 INSERT INTO system_locks AS held (lock_name, holder_id, epoch)
-VALUES ('controller', $1, 1)
-ON CONFLICT (lock_name) DO UPDATE SET holder_id = $1, epoch = held.epoch + 1, acquired_at = now()
+SELECT 'controller', $1, coalesce(max(epoch), 0) + 1 FROM workspaces
+ON CONFLICT (lock_name) DO UPDATE
+    SET holder_id = $1, epoch = greatest(held.epoch + 1, excluded.epoch), acquired_at = now()
 RETURNING epoch;
 
 -- name: present_epoch
@@ -46,6 +47,9 @@ WITH input AS (
 ), fence AS MATERIALIZED (
     -- Locked until we commit, so that a takeover cannot slip in between.
     SELECT epoch FROM system_locks WHERE lock_name = 'controller' AND epoch = $2 FOR SHARE
+), free AS MATERIALIZED (
+    -- A row that somebody holds just now (a wish is being written down) is left for the next look; nobody waits for it.
+    SELECT id FROM workspaces WHERE id IN (SELECT id FROM input) FOR UPDATE SKIP LOCKED
 ), written AS (
     UPDATE workspaces SET
         version = workspaces.version + 1, epoch = $2,
@@ -60,7 +64,7 @@ WITH input AS (
         archive_key = input.archive_key, archive_generation = input.archive_generation,
         archive_revision = input.archive_revision, archive_root = input.archive_root,
         error_info = input.error_info, error_count = input.error_count, quick_ends = input.quick_ends
-    FROM input, fence
+    FROM input JOIN free USING (id), fence
     WHERE workspaces.id = input.id
       AND workspaces.version = input.expected_version
       AND workspaces.epoch <= fence.epoch

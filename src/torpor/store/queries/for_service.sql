@@ -12,10 +12,15 @@ SELECT id, username, is_admin, password FROM users WHERE username = $1;
 -- name: create_token
 -- Only the digest is kept.
 INSERT INTO tokens (id, user_id, label, digest, expires_at)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::double precision));
+VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::double precision))
+ON CONFLICT (digest) DO UPDATE SET user_id = excluded.user_id, label = excluded.label, expires_at = excluded.expires_at;
 
--- name: delete_token
-DELETE FROM tokens WHERE digest = $1;
+-- name: end_session
+-- A session ends; a token that a person made for programs does not end with it.
+DELETE FROM tokens WHERE digest = $1 AND label = 'session';
+
+-- name: delete_expired_tokens
+DELETE FROM tokens WHERE expires_at < now();
 
 -- name: delete_tokens_labelled
 DELETE FROM tokens WHERE user_id = $1 AND label = $2;
@@ -36,11 +41,11 @@ FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = $1;
 
 -- name: workspace_by_name
--- The living bearer of a name, else the one deleted last.
+-- Among those of one owner (or of all): the living bearer of a name, else the one deleted last; or the other way round.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
-WHERE workspaces.name = $1
-ORDER BY workspaces.deleted_at DESC NULLS FIRST
+WHERE workspaces.name = $1 AND ($2::uuid IS NULL OR workspaces.owner_id = $2)
+ORDER BY (workspaces.deleted_at IS NULL) <> $3::boolean DESC, workspaces.deleted_at DESC
 LIMIT 1;
 
 -- name: lock_workspace
@@ -66,10 +71,11 @@ LIMIT $5;
 SELECT pg_advisory_xact_lock(hashtext('torpor.limits'));
 
 -- name: count_running
--- Others that run or are about to.
-SELECT count(*) FILTER (WHERE owner_id = $1) AS of_user, count(*) AS overall
+-- Others that run or are about to, of this owner (or of this workspace's) and of all.
+SELECT count(*) FILTER (WHERE owner_id = coalesce($1, (SELECT owner_id FROM workspaces WHERE id = $2))) AS of_user,
+       count(*) AS overall
 FROM workspaces
-WHERE (desired_state = 'RUNNING' OR container_present) AND id <> $2;
+WHERE (desired_state = 'RUNNING' OR container_present OR operation = 'STARTING') AND id <> $2;
 
 -- name: set_wish
 -- The same wish said again counts as a new one: it clears what stands in its way.
@@ -107,9 +113,6 @@ LIMIT $2;
 SELECT key, op_id, generation, revision, manifest_root, size_bytes, home_bytes, proven_at
 FROM archives WHERE workspace_id = $1 AND orphan_since IS NULL
 ORDER BY proven_at DESC;
-
--- name: locks
-SELECT lock_name, holder_id, epoch, acquired_at FROM system_locks;
 
 -- name: alive
 SELECT 1;

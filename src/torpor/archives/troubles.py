@@ -1,0 +1,58 @@
+"""Which path is an error of the system about, and what does it mean there?"""
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.domain.errors import Code, Failed
+
+ERRNO_MEANS = {errno.ENOSPC: Code.DISK_FULL, errno.EDQUOT: Code.DISK_FULL}
+
+HINTS = {
+    errno.EPERM: " (only root gives files to other owners)",
+    errno.ENOTSUP: " (this file system does not hold such extended attributes)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What was under way."""
+
+    verb: str
+    otherwise: Code
+    """What an error means that ERRNO_MEANS does not know."""
+    missing_means_changed: bool
+    """A name that was listed a moment ago and is gone: somebody is at work there."""
+    gives_hints: bool
+
+
+READING = Doing("read", Code.HOME_UNREADABLE, missing_means_changed=True, gives_hints=False)
+RESTORING = Doing("restore", Code.TAR_EXTRACT_FAILED, missing_means_changed=False, gives_hints=True)
+
+
+def changed(path: str) -> Failed:
+    return Failed(Code.HOME_CHANGED, f"{path!r} changed while it was read: somebody still writes to this home", path=path)
+
+
+class troubles:  # noqa: N801 - reads as a word where it stands; a class, since it is entered for every file
+    """Says which path an error of the system is about, in our words."""
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, doing: Doing, path: str | Path) -> None:
+        self._doing = doing
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, OSError):
+            return
+        doing, path, number = self._doing, os.fspath(self._path), error.errno or 0
+        if doing.missing_means_changed and number == errno.ENOENT:
+            raise changed(path) from error
+        code = ERRNO_MEANS.get(number, doing.otherwise)
+        hint = HINTS.get(number, "") if doing.gives_hints else ""
+        raise Failed(code, f"cannot {doing.verb} {path!r}: {error.strerror}{hint}", path=path) from error

@@ -1,0 +1,117 @@
+"""Which effects are at work, and what did those report that have ended?
+
+One for each workspace, never two. Long ones (a home is packed or restored) have a lane of their own, so that they never keep
+a quick one waiting; whoever waits for a slot loses no time of its deadline.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from torpor.control.execute import Hands
+from torpor.domain.effects import Effect, Pack, Restore
+from torpor.domain.errors import Reason
+from torpor.domain.records import Broke, Report, Workspace
+from torpor.domain.settle import Progress
+from torpor.ports import Fence
+
+log = structlog.get_logger()
+
+LONG = (Pack, Restore)
+QUICK_PER_LONG = 4
+
+
+@dataclass(slots=True)
+class Flight:
+    op_id: str
+    attempt: int
+    effect: Effect
+    waits_since: float
+    has_slot: bool = False
+    waited_s: float = 0.0
+    """For its slot, and not yet credited to its deadline."""
+    task: "asyncio.Task[None] | None" = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    op_id: str
+    attempt: int
+    report: Report
+
+
+class Flights:
+    def __init__(
+        self,
+        hands: Hands,
+        *,
+        epoch: int,
+        parallel: int,
+        on_end: Callable[[str], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hands = hands
+        self._epoch = epoch
+        self._on_end = on_end
+        self._monotonic = monotonic
+        self._long = asyncio.Semaphore(parallel)
+        self._quick = asyncio.Semaphore(QUICK_PER_LONG * parallel)
+        self._flights: dict[str, Flight] = {}
+        self._landed: dict[str, Landed] = {}
+
+    def of(self, workspace_id: str) -> Flight | None:
+        return self._flights.get(workspace_id)
+
+    def landed(self, workspace_ids: Collection[str]) -> Mapping[str, Landed]:
+        """What those of these that have ended reported."""
+        return {one: self._landed[one] for one in workspace_ids if one in self._landed}
+
+    def has_landed_since(self, workspace_id: str, known: Landed | None) -> bool:
+        return self._landed.get(workspace_id) is not known
+
+    def was_used(self, workspace_id: str, known: Landed | None) -> None:
+        """This report has gone into the row, or says nothing any more."""
+        if known is not None and self._landed.get(workspace_id) is known:
+            del self._landed[workspace_id]
+
+    def launch(self, workspace: Workspace, effect: Effect) -> None:
+        assert workspace.op_id is not None, "intent is committed before any effect"
+        assert workspace.id not in self._flights, "one effect in flight"
+        flight = Flight(workspace.op_id, workspace.op_attempt, effect, waits_since=self._monotonic())
+        self._flights[workspace.id] = flight
+        flight.task = asyncio.create_task(self._fly(workspace, flight), name=f"{workspace.operation} {workspace.id}")
+
+    def cancel(self, workspace_id: str, why: str) -> None:
+        flight = self._flights.get(workspace_id)
+        if flight is not None and flight.task is not None:
+            log.info("cancelled", workspace=workspace_id, effect=type(flight.effect).__name__, why=why)
+            flight.task.cancel()
+
+    async def end_all(self) -> None:
+        """Nothing of ours goes on after us."""
+        tasks = [flight.task for flight in self._flights.values() if flight.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fly(self, workspace: Workspace, flight: Flight) -> None:
+        def progress(done: int, total: int | None) -> None:
+            flight.progress = Progress(done, total)
+
+        try:
+            async with self._long if isinstance(flight.effect, LONG) else self._quick:
+                flight.has_slot = True
+                flight.waited_s = self._monotonic() - flight.waits_since
+                fence = Fence(flight.op_id, self._epoch)
+                report = await self._hands.carry_out(workspace, flight.effect, fence, progress)
+        except Exception as error:
+            log.exception("flight_broke", workspace=workspace.id, effect=type(flight.effect).__name__)
+            report = Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}")
+        finally:
+            del self._flights[workspace.id]
+            self._on_end(workspace.id)
+        self._landed[workspace.id] = Landed(flight.op_id, flight.attempt, report)
