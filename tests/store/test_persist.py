@@ -64,5 +64,5 @@ async def test_a_sleeper_is_not_even_read(database_url: str) -> None:
         await here.until("demo", lambda seen: seen.phase == "RUNNING" and seen.operation == "NONE")
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         asleep = await here.until("demo", lambda seen: seen.phase == "ARCHIVED" and seen.operation == "NONE")
-        assert (await here.controller_store.load()).workspaces == ()
+        assert not (await here.controller_store.load()).workspaces
         assert [one.id for one in (await here.controller_store.load(also=[asleep.id])).workspaces] == [asleep.id]

@@ -8,7 +8,8 @@ from html import escape
 from typing import Any
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+body { color: #222; background: #fff }
 h2 { margin: 2rem 0 .2rem; font-size: 1rem } code, pre { font: 13px/1.5 ui-monospace, monospace }
 pre { background: #f5f5f2; padding: .6rem; border-radius: 6px; overflow-x: auto } .method { color: #8a5a0a; font-weight: 700 }
 table { border-collapse: collapse } td { padding: .1rem 1rem .1rem 0; vertical-align: top; color: #555 }

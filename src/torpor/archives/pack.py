@@ -62,25 +62,19 @@ def pack_empty(place: Place, order: Order, *, mode: int) -> Manifest:
 
 def _ensure(place: Place, order: Order, attempt: Callable[[], None], done: Done) -> Manifest:
     if not _is_finished(place, order.key):
-        try:
-            for pause_s in place.pauses_s:
-                try:
-                    attempt()
-                    break
-                except Transient:
-                    time.sleep(pause_s)
-            else:
+        for pause_s in place.pauses_s:
+            try:
                 attempt()
-        except Transient:
-            raise
-        except BaseException:
-            _forget(place, order.key)
-            raise
+                break
+            except Transient:
+                time.sleep(pause_s)
+        else:
+            attempt()
     return prove(place, order.key, generation=order.generation, revision=order.revision, done=done)
 
 
 def _forget(place: Place, key: ArchiveKey) -> None:
-    """Whoever gives up, or is told to stop, leaves no data behind that no manifest will ever speak for."""
+    """Data that no manifest will ever speak for goes with the one who wrote it."""
     with contextlib.suppress(Failed, Differs):
         if place.size(place_of(key, MANIFEST_NAME)) is None:
             place.remove(place_of(key, HOME_NAME))
@@ -96,31 +90,40 @@ def _is_finished(place: Place, key: ArchiveKey) -> bool:
 
 def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing], skipped: Skips, done: Done) -> None:
     entries = Entries()
-    digest, size = hashlib.sha256(), 0
+    digest, size, is_whole = hashlib.sha256(), 0, False
 
     def counted() -> Iterator[bytes]:
-        nonlocal size
+        nonlocal size, is_whole
         for piece in compressed(_tar(home, things, entries, done)):
             digest.update(piece)
             size += len(piece)
             yield piece
+        is_whole = True
 
-    place.write(place_of(order.key, HOME_NAME), counted())
-    head = Head(
-        workspace_id=order.key.workspace_id,
-        op_id=order.key.op_id,
-        generation=order.generation,
-        revision=order.revision,
-        home=home,
-        manifest_root=entries.root.hex(),
-        files=entries.root.files,
-        home_bytes=entries.root.home_bytes,
-        parts=(Part(HOME_NAME, size, digest.hexdigest()),),
-        skipped=tuple(skipped.first),
-        skipped_count=skipped.count,
-    )
-    # When there is one already, somebody else has finished this very archive: the proof that follows judges it.
-    place.write_once(place_of(order.key, MANIFEST_NAME), entries.manifest(head))
+    try:
+        place.write(place_of(order.key, HOME_NAME), counted())
+        head = Head(
+            workspace_id=order.key.workspace_id,
+            op_id=order.key.op_id,
+            generation=order.generation,
+            revision=order.revision,
+            home=home,
+            manifest_root=entries.root.hex(),
+            files=entries.root.files,
+            home_bytes=entries.root.home_bytes,
+            parts=(Part(HOME_NAME, size, digest.hexdigest()),),
+            skipped=tuple(skipped.first),
+            skipped_count=skipped.count,
+        )
+        # When there is one already, somebody else has finished this very archive: the proof that follows judges it.
+        place.write_once(place_of(order.key, MANIFEST_NAME), entries.manifest(head))
+    except Transient:
+        raise  # to be written over by the next try
+    except BaseException:
+        # An upload that was cut off has aborted itself; what else lies there is not ours to remove.
+        if is_whole:
+            _forget(place, order.key)
+        raise
 
 
 def _tar(home: HomeFacts, things: Iterable[Thing], entries: Entries, done: Done) -> Iterator[bytes]:

@@ -224,13 +224,9 @@ class Place:
         return self._tried(path, create)
 
     def remove(self, path: str) -> None:
-        """There is no such object, nor remains of one. Tried once: this is for those who have no time left."""
-        self._remove_remains(path)
+        """There is no such object. Tried once: this is for those who have no time left."""
         with contextlib.suppress(Missing), self._translated(path):
             obstore.delete(self.store, path)
-        if self.address.directory is not None:
-            with contextlib.suppress(OSError):
-                (self.address.directory / path).parent.rmdir()
 
     def answers(self) -> None:
         """Raises unless the store as a whole answers."""

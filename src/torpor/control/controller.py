@@ -84,6 +84,8 @@ class Controller:
         self._looks_since_start: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
         self._strays: frozenset[str] = frozenset()
+        self._at_rest: dict[str, tuple[int, int, Observation]] = {}
+        """Rows that need nothing until they, their wish or what is seen of them changes."""
         self._failed_looks = 0
 
     def hint(self, *workspace_ids: str) -> None:
@@ -120,6 +122,8 @@ class Controller:
         self._lost_time.looked(loaded.now)
         decided: dict[str, tuple[Workspace, Decision]] = {}
         for workspace in loaded.workspaces:
+            if self._at_rest.get(workspace.id) == (workspace.version, workspace.wish_version, survey.of(workspace.id)):
+                continue
             try:
                 decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now)
             except Exception:
@@ -131,6 +135,7 @@ class Controller:
         if only is None:
             known = {workspace.id for workspace in loaded.workspaces}
             self._strays = frozenset(one for one in survey.seen if one not in known and is_id(one))
+            self._at_rest = {one: rest for one, rest in self._at_rest.items() if one in known}
         refused = await self._persist(decided)
         for workspace_id, (workspace, decision) in decided.items():
             if workspace_id in refused:
@@ -139,7 +144,7 @@ class Controller:
             self._refusals.pop(workspace_id, None)
             if decision.verdict.is_certain:
                 self._flights.was_used(workspace_id, landed.get(workspace_id))
-            self._act(workspace, decision, loaded.now)
+            self._act(workspace, survey.of(workspace_id), decision, loaded.now)
         self._failed_looks = 0 if only is None else self._failed_looks
         self.tally.looks += 1
         self.tally.last_look_at = self._draws.monotonic()
@@ -199,9 +204,13 @@ class Controller:
             log.warning("refused_again", workspace=workspace_id, times=count)
         self._pace.look_again(workspace_id, min(self._pace.active_s, FIRST_REFUSAL_S * 2.0 ** min(count, 16)))
 
-    def _act(self, workspace: Workspace, decision: Decision, now: datetime) -> None:
+    def _act(self, workspace: Workspace, seen: Observation, decision: Decision, now: datetime) -> None:
         change, step = decision.change, decision.step
         after = change.after if change else workspace
+        if step == Rest() and change is None and workspace.operation is Operation.NONE:
+            self._at_rest[workspace.id] = (workspace.version, workspace.wish_version, seen)
+        else:
+            self._at_rest.pop(workspace.id, None)
         if change is not None:
             _tell(workspace, after, step)
             if after.deadline_at != workspace.deadline_at:

@@ -402,10 +402,13 @@ def leave_keyring() -> None:
     import ctypes  # there is no other way from the standard library
 
     keyctl = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
-    join_session_keyring = 1
     if keyctl is not None:
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.syscall(keyctl, join_session_keyring, None) < 0 and ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
+        # 1 is KEYCTL_JOIN_SESSION_KEYRING; no name: a new one.
+        if libc.syscall(ctypes.c_long(keyctl), ctypes.c_long(1), None) < 0 and ctypes.get_errno() not in (
+            errno.ENOSYS,
+            errno.EPERM,
+        ):
             raise SystemExit(f"cannot leave Torpor's session keyring: {os.strerror(ctypes.get_errno())}")
 
 

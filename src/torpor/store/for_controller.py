@@ -26,6 +26,8 @@ class Loaded:
 class ControllerStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known: dict[str, tuple[str, Workspace]] = {}
+        """The rows as they were read last, each with its mark: most do not change from one look to the next."""
 
     async def take_epoch(self, holder: str) -> int:
         row = await self._database.fetchrow(FOR_CONTROLLER["take_epoch"], holder)
@@ -39,13 +41,23 @@ class ControllerStore:
 
     async def load(self, *, only: Collection[str] | None = None, also: Collection[str] = ()) -> Loaded:
         """What needs a look: the unsettled (and `also` these), or `only` these."""
-        if only is None:
-            rows = await self._database.fetch(FOR_CONTROLLER["load_unsettled"], list(also))
-        else:
-            rows = await self._database.fetch(FOR_CONTROLLER["load_these"], list(only))
+        if only is not None:
+            return await self._fetch(only)
+        row = await self._database.fetchrow(FOR_CONTROLLER["unsettled"], list(also))
+        marks = dict(zip(row["ids"], row["marks"], strict=True))
+        self._known = {one: known for one, known in self._known.items() if one in marks}
+        changed = [one for one, mark in marks.items() if one not in self._known or self._known[one][0] != mark]
+        if changed:
+            await self._fetch(changed)
+        return Loaded(row["read_at"], [known[1] for known in self._known.values()])
+
+    async def _fetch(self, workspace_ids: Collection[str]) -> Loaded:
+        rows = await self._database.fetch(FOR_CONTROLLER["load_these"], list(workspace_ids))
         if not rows:
             return Loaded(await self.clock(), ())
-        return Loaded(max(row["read_at"] for row in rows), [one for row in rows if (one := _readable(row)) is not None])
+        found = {str(row["id"]): (row["mark"], one) for row in rows if (one := _readable(row)) is not None}
+        self._known |= found
+        return Loaded(max(row["read_at"] for row in rows), [one for _, one in found.values()])
 
     async def clock(self) -> datetime:
         row = await self._database.fetchrow(FOR_CONTROLLER["clock"])

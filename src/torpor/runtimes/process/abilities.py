@@ -15,6 +15,8 @@ from torpor.runtimes.process.places import Places
 from torpor.runtimes.process.tools import ToolFailed, call, find
 
 SWITCHED_OFF = "switched off in the options"
+LIMITS = "memory and processes"
+POOR_LIMITS = "only resource limits, per process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Confinement:
     network: Network
     nameservers: tuple[str, ...]
     hierarchies: cgroups.Hierarchies | None
+    closes_published: bool = True
+    """Whether the firewall here can tell a port that this machine publishes for somebody else (a Docker container)."""
 
     @property
     def own_user_namespace(self) -> bool:
@@ -50,11 +54,11 @@ class Confinement:
 
 async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[Ability, ...]]:
     bubblewrap, bounded_tmp, sandbox_ability = await _bubblewrap(options)
-    way, network_ability = await _network(options, places, bubblewrap)
+    way, closes_published, network_ability = await _network(options, places, bubblewrap)
     hierarchies, limits_ability = _cgroups(options)
     nameservers = options.nameservers or network.usable_nameservers()
     abilities = (sandbox_ability, _user(bubblewrap), network_ability, _names(way, nameservers), limits_ability)
-    return Confinement(bubblewrap, bounded_tmp, way, nameservers, hierarchies), abilities
+    return Confinement(bubblewrap, bounded_tmp, way, nameservers, hierarchies, closes_published), abilities
 
 
 async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
@@ -97,29 +101,43 @@ def _user(bubblewrap: str | None) -> Ability:
     return Ability(what, False, how, "run Torpor as root to give each its own user")
 
 
-async def _network(options: Options, places: Places, bubblewrap: str | None) -> tuple[Network, Ability]:
+async def _network(options: Options, places: Places, bubblewrap: str | None) -> tuple[Network, bool, Ability]:
     what = "network"
     shared = "workspaces share this machine's network and can reach its loopback"
     if not options.own_network:
-        return Network.SHARED, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
+        return Network.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
     if bubblewrap is None:
-        return Network.SHARED, Ability(what, False, f"needs bubblewrap: {shared}", "make bubblewrap work")
+        return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", "make bubblewrap work")
     if os.getuid() != 0:
-        return await _pasta(what, shared)
+        way, ability = await _pasta(what, shared)
+        return way, False, ability
     missing = [tool for tool in ("ip", "iptables", "iptables-restore", "nsenter") if find(tool) is None]
     if missing:
         remedy = "apt-get install iproute2 iptables util-linux"
-        return Network.SHARED, Ability(what, False, f"{', '.join(missing)} not installed: {shared}", remedy)
-    rules = network.Veths(places.tag, (), options.blocked_networks).rules()
+        return Network.SHARED, False, Ability(what, False, f"{', '.join(missing)} not installed: {shared}", remedy)
     try:
-        await call(find("iptables-restore") or "iptables-restore", "--test", "--noflush", "-w", "5", stdin=rules)
+        closes_published = await _firewall(options, places)
         await call(*_trial(bubblewrap, bounded=False, own_network=True))
-        await asyncio.to_thread(network.forward)
+        await asyncio.to_thread(network.require_forwarding)
     except (ToolFailed, OSError) as error:
-        return Network.SHARED, Ability(
-            what, False, f"{error}: {shared}", "give Torpor CAP_NET_ADMIN and a writable /proc/sys/net"
-        )
-    return Network.VETH, Ability(what, True, f"own network namespace each, a /30 of {network.POOL}, outward only")
+        remedy = "give Torpor CAP_NET_ADMIN and a writable /proc/sys/net"
+        return Network.SHARED, False, Ability(what, False, f"{error}: {shared}", remedy)
+    how = f"own network namespace each, a /30 of {network.POOL}, outward only"
+    if not closes_published:
+        how += "; ports that this machine publishes for others (Docker's -p) can be reached: no conntrack match for DNAT here"
+    return Network.VETH, closes_published, Ability(what, True, how)
+
+
+async def _firewall(options: Options, places: Places) -> bool:
+    """Whether it takes all our rules, or only those without the match for published ports; ToolFailed when not even them."""
+    restore = [find("iptables-restore") or "iptables-restore", "--test", "--noflush", "-w", "5"]
+    try:
+        await call(*restore, stdin=network.Veths(places.tag, (), options.blocked_networks).rules())
+    except ToolFailed:
+        fewer = network.Veths(places.tag, (), options.blocked_networks, closes_published=False)
+        await call(*restore, stdin=fewer.rules())
+        return False
+    return True
 
 
 async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
@@ -131,7 +149,7 @@ async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
     except (ToolFailed, OSError) as error:
         remedy = "let Torpor's user read and write /dev/net/tun (chmod 666 is the usual mode)"
         return Network.SHARED, Ability(what, False, f"{error}: {shared}", remedy)
-    how = "own network namespace each, by pasta, outward only (as far as this machine itself can go)"
+    how = "own network namespace each, by pasta, outward only, but everywhere that this machine itself can go: no network is blocked"
     return Network.PASTA, Ability(what, True, how)
 
 
@@ -140,21 +158,22 @@ def _names(way: Network, nameservers: tuple[str, ...]) -> Ability:
     if nameservers or way is Network.SHARED:
         return Ability(what, True, f"nameservers {', '.join(nameservers)}" if nameservers else "as on this machine")
     how = "this machine's nameservers are on its loopback, where workspaces cannot reach them"
-    return Ability(what, False, how, "name one in the settings (nameservers)")
+    return Ability(what, False, how, "put a nameserver with another address into /etc/resolv.conf")
 
 
 def _cgroups(options: Options) -> tuple[cgroups.Hierarchies | None, Ability]:
-    what = "memory and processes"
-    poor = "only resource limits, per process"
     if not options.cgroups:
-        return None, Ability(what, False, f"{SWITCHED_OFF}: {poor}")
+        return None, Ability(LIMITS, False, f"{SWITCHED_OFF}: {POOR_LIMITS}")
     hierarchies = cgroups.find()
     if hierarchies is None:
-        return None, Ability(what, False, f"no cgroup with memory and pids controllers: {poor}", "mount cgroups with both")
+        how = f"no cgroup with memory and pids controllers: {POOR_LIMITS}"
+        return None, Ability(LIMITS, False, how, "mount cgroups with both")
     try:
-        trial = cgroups.Cgroups(hierarchies, f"trial-{os.getpid()}")
-        trial.prepare()
-        trial.remove()
+        cgroups.Cgroups(hierarchies, "").check()
     except OSError as error:
-        return None, Ability(what, False, f"{error}: {poor}", "run Torpor as root, or with a delegated cgroup")
-    return hierarchies, Ability(what, True, f"cgroup version {hierarchies.version} at {Path(hierarchies.memory)}")
+        return None, without_cgroups(error)
+    return hierarchies, Ability(LIMITS, True, f"cgroup version {hierarchies.version} at {Path(hierarchies.memory)}")
+
+
+def without_cgroups(error: OSError) -> Ability:
+    return Ability(LIMITS, False, f"{error}: {POOR_LIMITS}", "run Torpor as root, or with a delegated cgroup")

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torpor.ports import Limits
@@ -124,7 +125,7 @@ class Cgroups:
             with contextlib.suppress(OSError):
                 (self.hierarchies.processes / self._parent / name / "cgroup.kill").write_text("1")
             for pid in members - {0}:
-                processes.send(pid, signal.SIGKILL, if_still=lambda pid=pid: self._is_member(name, pid))
+                processes.send(pid, signal.SIGKILL, if_still=partial(self._is_member, name, pid))
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)

@@ -8,20 +8,31 @@ calls of `ip`. Outward is open; this machine, the other workspaces and `blocked_
 Not as root: `pasta` does the same in user space, as the parent of bubblewrap. Nothing at all: the machine's own network.
 """
 
+import asyncio
 import contextlib
+import errno
 import hashlib
 import ipaddress
+import os
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from torpor.runtimes.process.tools import ToolFailed, call, find
+
+log = structlog.get_logger()
 
 POOL = ipaddress.IPv4Network("100.64.0.0/10")
 SUBNETS = 1 << (30 - POOL.prefixlen)
 FAMILY = "torp"
 """How the interfaces of every Torpor on this machine begin, so that one's workspaces do not reach another's."""
+
+MARK = "0x1000/0x1000"
+"""On packets from our interfaces until they leave: others (a VPN, a cluster) use addresses of the pool too. One bit, of those
+that Kubernetes, Cilium, Calico and Tailscale leave alone."""
 
 PASTA = ("-q", "-f", "--config-net", "-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw", "--")
 ROUTES = Path("/proc/net/route")
@@ -89,6 +100,12 @@ def _is_usable(server: str) -> bool:
     return address.version == 4 and not address.is_loopback and not address.is_unspecified
 
 
+def require_forwarding() -> None:
+    """PermissionError when `forward` would fail; changes nothing."""
+    if not os.access(FORWARDING, os.W_OK):
+        raise PermissionError(errno.EACCES, "is not ours to write", str(FORWARDING))
+
+
 def forward() -> None:
     """This machine passes packets on. Never undone: somebody else may have come to rely on it."""
     FORWARDING.write_text("1")
@@ -104,11 +121,16 @@ def harden(interface: str) -> None:
 class Veths:
     """Namespaces with a veth pair each: needs root."""
 
-    def __init__(self, tag: str, nameservers: tuple[str, ...], blocked: tuple[str, ...]) -> None:
+    def __init__(
+        self, tag: str, nameservers: tuple[str, ...], blocked: tuple[str, ...], *, closes_published: bool = True
+    ) -> None:
         self._prefix = f"{FAMILY}{tag}"
         self._chain = f"TORPOR-{tag.upper()}"
         self._nameservers = nameservers
         self._blocked = blocked
+        self._closes_published = closes_published
+        self._written: list[str] = []
+        self._writing = asyncio.Lock()
         self._taken: dict[str, int] = {}
         self._ip = find("ip") or "ip"
         self._restore = find("iptables-restore") or "iptables-restore"
@@ -117,8 +139,24 @@ class Veths:
     async def prepare(self) -> None:
         """Rules in place, leftovers gone; ToolFailed when this machine does not let us."""
         await self.remove()
+        await self._write_rules()
+
+    async def _write_rules(self) -> None:
         await call(self._restore, "--noflush", "-w", "5", stdin=self.rules())
+        self._written = await self._rules_there()
         forward()
+
+    async def _ensure_rules(self) -> None:
+        """A reload of the machine's firewall takes ours away with its own; looking costs a few milliseconds."""
+        async with self._writing:
+            if await self._rules_there() != self._written:
+                log.warning("firewall_rules_lost", chain=self._chain)
+                await self._remove_rules()
+                await self._write_rules()
+
+    async def _rules_there(self) -> list[str]:
+        shown = [await call(self._iptables, "-w", "5", "-t", table, "-S") for table in ("filter", "nat")]
+        return [line for line in "".join(shown).splitlines() if f" {self._chain}-" in line]
 
     def rules(self) -> str:
         ours, family, chain = f"{self._prefix}+", f"{FAMILY}+", self._chain
@@ -134,6 +172,9 @@ class Veths:
             # A nameserver may be this machine under another of its addresses.
             *(line.format(f"{chain}-IN") for line in asking),
             f"-A {chain}-IN -j DROP",
+            # A port that this machine publishes for a container of somebody's comes this way, not to INPUT.
+            *([f"-A {chain}-FWD -m conntrack --ctstate DNAT -j DROP"] if self._closes_published else []),
+            f"-A {chain}-FWD -i {ours} -j MARK --set-xmark {MARK}",
             f"-A {chain}-FWD -o {ours} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             f"-A {chain}-FWD -o {family} -j DROP",
             *(line.format(f"{chain}-FWD") for line in asking),
@@ -147,7 +188,7 @@ class Veths:
             "*nat",
             f":{chain}-NAT - [0:0]",
             f"-A {chain}-NAT ! -o {family} -j MASQUERADE",
-            f"-I POSTROUTING -s {POOL} -j {chain}-NAT",
+            f"-I POSTROUTING -s {POOL} -m mark --mark {MARK} -j {chain}-NAT",
             "COMMIT",
             "",
         ]
@@ -155,6 +196,7 @@ class Veths:
 
     async def connect(self, workspace_id: str, pid: int) -> Link:
         """Give the namespace of this process its way out."""
+        await self._ensure_rules()
         index = pick_subnet(f"{self._prefix}/{workspace_id}", self._taken.values(), routed_now())
         self._taken[workspace_id] = index
         _, gateway, address, _ = subnet(index)
@@ -181,6 +223,9 @@ class Veths:
         with contextlib.suppress(OSError):
             await self._delete([name for _, name in socket.if_nameindex() if name.startswith(self._prefix)])
         self._taken.clear()
+        await self._remove_rules()
+
+    async def _remove_rules(self) -> None:
         for table, suffixes in (("filter", ("IN", "FWD")), ("nat", ("NAT",))):
             with contextlib.suppress(ToolFailed):
                 await self._remove_chains(table, [f"{self._chain}-{suffix}" for suffix in suffixes])

@@ -148,7 +148,6 @@ class Programs:
             last = "\n".join(lines)
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"{Path(argv[0]).name} ended with exit code {code}:\n{last}")
 
-
     async def _patiently(self, read: Callable[[], Awaitable[bytes]], *written: Path) -> bytes:
         """What it says next; TimeoutError when it neither says anything nor fills its directories."""
         reading = asyncio.ensure_future(read())
@@ -170,7 +169,7 @@ def size_of(directories: Iterable[Path]) -> int:
         for path, _, files in os.walk(directory):
             for name in files:
                 with contextlib.suppress(OSError):
-                    found += os.lstat(os.path.join(path, name)).st_size  # noqa: PTH116, PTH118 - there are many
+                    found += os.lstat(os.path.join(path, name)).st_size  # noqa: PTH118 - there are many
     return found
 
 

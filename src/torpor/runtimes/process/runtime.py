@@ -8,8 +8,12 @@ import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+import structlog
 
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
@@ -27,6 +31,8 @@ from torpor.runtimes.process.supervisor import Equipment, Supervisor
 from torpor.runtimes.process.tools import ToolFailed
 from torpor.runtimes.process.trees import remove_tree
 from torpor.runtimes.process.volumes import Volumes
+
+log = structlog.get_logger()
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +65,8 @@ class ProcessRuntime:
         self._containers: dict[str, Supervisor] = {}
         self._jobs: dict[Home, set[Job]] = defaultdict(set)
         self._numbers = itertools.count(1)
-        self._doors: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # A door is there while somebody stands in it or before it.
+        self._doors: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._fire = ThreadPoolExecutor(1, "burn")
         self._burning: set[asyncio.Future[None]] = set()
         self._stuck: asyncio.Future[dict[str, frozenset[SeenVolume]]] | None = None
@@ -74,9 +81,9 @@ class ProcessRuntime:
         try:
             await asyncio.to_thread(self._sweep)
             confinement, self._abilities = await abilities.examine(self._options, self.places)
-            groups = Cgroups(confinement.hierarchies, self.places.tag) if confinement.hierarchies else None
-            if groups is not None:
-                await asyncio.to_thread(groups.prepare)
+            groups = await self._prepare_groups(confinement)
+            if groups is None:
+                confinement = replace(confinement, hierarchies=None)
             veths = await self._prepare_network(confinement)
             try:
                 await asyncio.to_thread(self._volumes.open_root)
@@ -94,7 +101,10 @@ class ProcessRuntime:
 
     async def close(self) -> None:
         """Everything ended, nothing left in the machine's network and groups; homes stay."""
-        await self.stop_all()
+        try:
+            await self.stop_all()
+        except Unavailable as error:
+            log.warning("not_all_stopped", why=error.message)  # the next start sweeps
         await self._programs.close()
         await asyncio.gather(*(job.end() for jobs in list(self._jobs.values()) for job in list(jobs)))
         await asyncio.gather(*self._burning, return_exceptions=True)
@@ -150,10 +160,28 @@ class ProcessRuntime:
             Cgroups(found, self.places.tag).remove()
         remove_tree(self.places.run)
 
+    async def _prepare_groups(self, confinement: Confinement) -> Cgroups | None:
+        if confinement.hierarchies is None:
+            return None
+        groups = Cgroups(confinement.hierarchies, self.places.tag)
+        try:
+            await asyncio.to_thread(groups.prepare)
+        except OSError as error:  # looking alone could not tell
+            poorer = abilities.without_cgroups(error)
+            log.warning("no_cgroups", why=poorer.how)
+            self._abilities = tuple(poorer if one.what == poorer.what else one for one in self._abilities)
+            return None
+        return groups
+
     async def _prepare_network(self, confinement: Confinement) -> Veths | None:
         if confinement.network is not Network.VETH:
             return None
-        veths = Veths(self.places.tag, confinement.nameservers, self._options.blocked_networks)
+        veths = Veths(
+            self.places.tag,
+            confinement.nameservers,
+            self._options.blocked_networks,
+            closes_published=confinement.closes_published,
+        )
         await veths.prepare()
         return veths
 
@@ -231,6 +259,7 @@ class ProcessRuntime:
             grave = await self._on_disk(self._volumes.throw_away, home)
             if not await self._on_disk(self._volumes.all, frozenset({home.workspace_id})):
                 await self._on_disk(logs.remove, self.places.log(home.workspace_id))
+                await self._on_disk(self._forget, home.workspace_id)
             if grave is not None:
                 self._burn(grave)
 
@@ -284,6 +313,7 @@ class ProcessRuntime:
             if (supervisor := self._containers.get(workspace_id)) is not None:
                 await supervisor.stop(self._options.grace_s)
                 self._containers.pop(workspace_id, None)
+                await self._on_disk(self._forget, workspace_id)
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
         supervisor = self._containers.get(workspace_id)
@@ -294,12 +324,15 @@ class ProcessRuntime:
 
     async def stop_all(self) -> None:
         async def stop(workspace_id: str) -> None:
-            async with self._doors[workspace_id]:
+            async with self._door(workspace_id):
                 if (supervisor := self._containers.get(workspace_id)) is not None:
                     await supervisor.stop(self._options.grace_s)
                     self._containers.pop(workspace_id, None)
 
-        await asyncio.gather(*map(stop, list(self._containers)))
+        outcomes = await asyncio.gather(*map(stop, list(self._containers)), return_exceptions=True)
+        for error in outcomes:
+            if error is not None:
+                raise error
 
     # ── how the verbs take turns ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -307,10 +340,21 @@ class ProcessRuntime:
     async def _at(self, workspace_id: str, fence: Fence) -> AsyncIterator[None]:
         """One verb at a time for one workspace, and none for a controller whose time is over."""
         self._ready()
-        async with self._doors[workspace_id]:
+        async with self._door(workspace_id):
             await self._on_disk(self._volumes.require_root)
             await self._on_disk(self._volumes.admit, workspace_id, fence)
             yield
+
+    def _door(self, workspace_id: str) -> asyncio.Lock:
+        door = self._doors.get(workspace_id)
+        if door is None:
+            door = self._doors[workspace_id] = asyncio.Lock()
+        return door
+
+    def _forget(self, workspace_id: str) -> None:
+        """Nothing is remembered of a workspace of which nothing is here."""
+        if workspace_id not in self._containers:
+            self._volumes.forget(workspace_id)
 
     async def _on_disk(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """In a thread, and to its end: half a rename helps nobody."""

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torpor.domain.errors import Code, Failed
+import structlog
+
+from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.agent import Orders
 from torpor.ports import Container
@@ -26,9 +28,14 @@ from torpor.runtimes.process.places import Places, make_run_directory, short
 from torpor.runtimes.process.tools import ToolFailed, find
 from torpor.runtimes.process.trees import remove_tree
 
+log = structlog.get_logger()
+
 PORT_INSIDE = 7007
 """Of a container with a network of its own: one that no development server takes by default."""
 BORN_WITHIN_S = 10.0
+GONE_WITHIN_S = 20.0
+"""After everything was killed. Longer is what the kernel itself holds (a dead network disk), and nobody can say how long."""
+KILL_AGAIN_S = 1.0
 BACKLOG = 128
 
 
@@ -202,7 +209,8 @@ class Supervisor:
         """When its first process ends, all of it ends; what it said last is kept."""
         code = await spawned.wait()
         try:
-            await self._end_tree()
+            while not await self._end_tree():  # until it is really gone, the container is there
+                await asyncio.sleep(KILL_AGAIN_S)
             await asyncio.wait(self._tasks[:1], timeout=1.0)
             await self._tidy()
         finally:
@@ -228,20 +236,27 @@ class Supervisor:
                 await asyncio.wait_for(self._gone.wait(), grace_s + 1.0)
         if not self._gone.is_set():
             await to_the_end(self._end_tree())
-            await self._gone.wait()
+            try:
+                await asyncio.wait_for(self._gone.wait(), GONE_WITHIN_S)
+            except TimeoutError as error:
+                raise Unavailable(f"processes of workspace {self._id} were killed and do not end") from error
 
     async def kill(self) -> None:
         await self.stop(0.0)
 
-    async def _end_tree(self) -> None:
-        """Every process of the container, whatever it did to get away."""
+    async def _end_tree(self) -> bool:
+        """Every process of the container, whatever it did to get away; whether none is left."""
         equipment, spawned = self._equipment, self._spawned
+        gone = True
         if spawned is not None and (identity := processes.identify(spawned.pid)) is not None and spawned.exit_code is None:
-            await asyncio.to_thread(processes.end_tree, identity)
+            gone = await asyncio.to_thread(processes.end_tree, identity)
         if equipment.cgroups is not None:
-            await asyncio.to_thread(equipment.cgroups.end, self._name)
+            gone &= await asyncio.to_thread(equipment.cgroups.end, self._name)
         else:
-            await asyncio.to_thread(processes.end_marked, self._mark)
+            gone &= await asyncio.to_thread(processes.end_marked, self._mark)
+        if not gone:
+            log.warning("container_not_gone", workspace=self._id)
+        return gone
 
     async def _tidy(self) -> None:
         if self._spawned is not None:
@@ -256,7 +271,11 @@ class Supervisor:
         self._stopping = True
         await self._end_tree()
         if self._tasks:
-            await self._gone.wait()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), GONE_WITHIN_S)
+            # One that does not end is left to the next sweep: what watches it must not strike its successor.
+            for task in self._tasks:
+                task.cancel()
         else:
             await self._tidy()
 

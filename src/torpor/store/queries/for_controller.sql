@@ -15,15 +15,18 @@ RETURNING epoch;
 -- name: present_epoch
 SELECT epoch FROM system_locks WHERE lock_name = 'controller';
 
--- name: load_unsettled
--- Every workspace with something to do or something to watch, and those named; sleepers are not even read.
-SELECT workspaces.*, users.username AS owner, clock_timestamp() AS read_at
-FROM workspaces JOIN users ON users.id = workspaces.owner_id
-WHERE NOT workspaces.is_settled OR workspaces.id = ANY ($1::uuid[]);
+-- name: unsettled
+-- Every workspace with something to do or something to watch, and those named, with a mark that changes whenever its row
+-- does; sleepers are not even read.
+SELECT clock_timestamp() AS read_at,
+       coalesce(array_agg(id::text), '{}') AS ids,
+       coalesce(array_agg(xmin::text), '{}') AS marks
+FROM workspaces
+WHERE NOT is_settled OR id = ANY ($1::uuid[]);
 
 -- name: load_these
--- The workspaces named, for a look in between.
-SELECT workspaces.*, users.username AS owner, clock_timestamp() AS read_at
+-- The workspaces named, whole.
+SELECT workspaces.*, users.username AS owner, workspaces.xmin::text AS mark, clock_timestamp() AS read_at
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = ANY ($1::uuid[]);
 
