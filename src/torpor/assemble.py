@@ -110,6 +110,7 @@ async def _start(settings: Settings, stack: contextlib.AsyncExitStack) -> None:
     service = ServiceStore(await stack.enter_async_context(_open(url, Role.SERVICE)))
     controlled = ControllerStore(await stack.enter_async_context(_open(url, Role.CONTROLLER)))
     archives = HomeArchives(settings.archives_at)
+    stack.push_async_callback(archives.close)
     runtime = ProcessRuntime(
         settings.data,
         options=Options(grace_s=settings.workspace_stop_grace),

@@ -1,10 +1,12 @@
 """What may a test of the archives ask for?"""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.archives.s3 import S3
 from tests.archives.world import World, roomy
 
 
@@ -12,3 +14,17 @@ from tests.archives.world import World, roomy
 def world() -> Iterator[World]:
     with TemporaryDirectory(dir=roomy(), prefix="torpor-test-") as directory:
         yield World(Path(directory, "world"))
+
+
+@pytest.fixture
+def reachable_for_all(world: World) -> World:
+    for path in (world.path, *world.path.parents):
+        if path.stat().st_uid == os.geteuid() and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o011)
+    return world
+
+
+@pytest.fixture
+def s3() -> Iterator[S3]:
+    with S3() as server:
+        yield server

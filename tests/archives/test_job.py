@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
-from tests.archives.world import DATA, HOME, KEY, MANIFEST, World, run
+from tests.archives.s3 import S3
+from tests.archives.world import DATA, HOME, KEY, MANIFEST, World, as_nobody_argv, run, running
 
 from torpor.archives import HomeArchives, tree_root
+from torpor.archives.pack import Order, pack
+from torpor.archives.places import Address, Place
 from torpor.domain.errors import Code
 
 
@@ -41,16 +45,11 @@ def test_stopped_in_the_middle_and_begun_again(world: World, stop: signal.Signal
         (home / f"big{number}").write_bytes(os.urandom(20 << 20))
     root = tree_root(home)
     job = world.archives.pack_job(KEY, HOME, 7)
-    with subprocess.Popen([*job.argv, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        process.stdin.write(job.stdin)
-        process.stdin.close()
-        assert b"progress" in process.stdout.readline()
+    with running(job, home) as process:
         process.send_signal(stop)
-        process.wait(60)
-        assert not process.stderr.read()
+        process.wait(2 if stop is signal.SIGTERM else 60)
+    if stop is signal.SIGTERM:
+        assert not list(world.object(DATA).parent.iterdir()), "whoever is told to stop takes away what it began"
     assert not world.object(MANIFEST).exists()
     # The home is no longer what the first try saw; nothing of that try may count.
     (home / "big0").write_bytes(b"small")
@@ -61,16 +60,67 @@ def test_stopped_in_the_middle_and_begun_again(world: World, stop: signal.Signal
     assert {path.name for path in world.object(DATA).parent.iterdir()} == {DATA, MANIFEST}
     # A restore that is killed is simply done again.
     again = world.home("again")
-    job = world.archives.unpack_job(KEY)
-    with subprocess.Popen([*job.argv, again], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdin.write(job.stdin)
-        process.stdin.close()
-        assert b"progress" in process.stdout.readline()
+    with running(world.archives.unpack_job(KEY), again) as process:
         process.send_signal(stop)
         process.wait(60)
     assert world.unpack(again).result["manifest_root"] == root == tree_root(again)
+
+
+class Told(SystemExit):
+    """As SIGTERM does it, at a moment of our choice."""
+
+
+class StoppedBetween(Place):
+    """Is told to stop when the data is written and the manifest is not."""
+
+    def write_once(self, path: str, content: bytes) -> bool:
+        raise Told
+
+
+class StoppedAfter(Place):
+    """Is told to stop when the manifest is written and nobody knows yet."""
+
+    def write_once(self, path: str, content: bytes) -> bool:
+        super().write_once(path, content)
+        raise Told
+
+
+@pytest.mark.parametrize(("place", "left"), [(StoppedBetween, set()), (StoppedAfter, {DATA, MANIFEST})])
+def test_data_without_a_manifest_goes_with_its_writer(world: World, place: type[Place], left: set[str]) -> None:
+    (world.home() / "a").write_bytes(b"x")
+    with pytest.raises(Told):
+        pack(place(Address.parse(f"file://{world.store}")), Order(KEY, 3, 7), world.home(), lambda count: None)
+    assert {path.name for path in world.object(DATA).parent.iterdir()} == left
+    world.pack(world.home()).result  # noqa: B018
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_told_to_stop_gives_back_what_was_lent(reachable_for_all: World) -> None:
+    world = reachable_for_all
+    closed = world.home() / "closed"
+    closed.mkdir()
+    (closed / "big").write_bytes(os.urandom(60 << 20))
+    for path in (world.path, world.home(), closed, closed / "big"):
+        os.chown(path, 65534, 65534)
+    closed.chmod(0o100)
+    job = as_nobody_argv("sys.exit(torpor.archives.job.main(sys.argv))")
+    with running(replace(world.archives.pack_job(KEY, HOME, 7), argv=job), world.home()) as process:
+        assert closed.stat().st_mode & 0o777 == 0o500
+        process.terminate()
+        assert process.wait(2) == 128 + signal.SIGTERM
+    assert closed.stat().st_mode & 0o777 == 0o100
+    assert not list(world.object(DATA).parent.iterdir())
+
+
+def test_told_to_stop_aborts_its_upload(world: World, s3: S3) -> None:
+    (world.home() / "big").write_bytes(os.urandom(100 << 20))
+    with running(HomeArchives("s3://bucket/prefix", s3.options).pack_job(KEY, HOME, 7), world.home()) as process:
+        while not s3.uploads and process.poll() is None:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(2) == 128 + signal.SIGTERM
+    assert not s3.uploads
+    assert not s3.objects
 
 
 def test_nobody_listens_any_more(world: World) -> None:

@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 import tarfile
+import time
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,9 +19,9 @@ from hypothesis import strategies as st
 from tests.archives.nasty import NOT_UTF8, make_nasty
 from tests.archives.world import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody, roomy, run, run_as_nobody
 
-from torpor.archives import HomeArchives, tree_root
+from torpor.archives import HomeArchives, tree, tree_root
 from torpor.archives.frames import decompressed
-from torpor.archives.manifest import Manifest, fetch
+from torpor.archives.manifest import MOST_HEAD_BYTES, Head, Manifest, fetch
 from torpor.archives.pack import Order, pack
 from torpor.archives.places import Address, Place
 from torpor.archives.unpack import find, unpack
@@ -231,14 +233,6 @@ def test_a_home_restored_for_another_user_has_the_same_root(world: World) -> Non
     assert (again / "roots").stat().st_uid == 0
 
 
-@pytest.fixture
-def reachable_for_all(world: World) -> World:
-    for path in (world.path, *world.path.parents):
-        if path.stat().st_uid == os.geteuid() and path != Path("/"):
-            path.chmod(path.stat().st_mode | 0o011)
-    return world
-
-
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
 def test_not_root(reachable_for_all: World) -> None:
     """Somebody with no rights over others' files, unreadable files and closed directories of their own included."""
@@ -258,6 +252,26 @@ def test_not_root(reachable_for_all: World) -> None:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+@pytest.mark.parametrize("mode", [0o311, 0o411, 0])
+def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: World, mode: int) -> None:
+    world = reachable_for_all
+    home, again = world.home(), world.home("again")
+    deep = home / "closed" / "deeper"
+    deep.mkdir(parents=True)
+    (deep / "inside").write_bytes(b"x")
+    (home / "twin").hardlink_to(deep / "inside")
+    for path in (world.path, home, again, *home.rglob("*")):
+        os.chown(path, 65534, 65534)
+    for path in (deep, deep.parent):
+        os.utime(path, ns=(1, 1))
+        path.chmod(mode)
+    root = run_as_nobody(world.archives.pack_job(KEY, HOME, 7), home).result["manifest_root"]
+    assert run_as_nobody(world.archives.unpack_job(KEY), again).result["manifest_root"] == root == tree_root(again)
+    assert (again / "twin").samefile(again / "closed" / "deeper" / "inside")
+    assert stat.S_IMODE((again / "closed" / "deeper").stat().st_mode) == mode
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
 def test_not_root_cannot_give_files_away(reachable_for_all: World) -> None:
     world = reachable_for_all
     home, again = world.home(), world.home("again")
@@ -268,6 +282,79 @@ def test_not_root_cannot_give_files_away(reachable_for_all: World) -> None:
         os.chown(path, 65534, 65534)
     ended = run_as_nobody(world.archives.unpack_job(KEY), again)
     assert "roots" in ended.failed_with(Code.TAR_EXTRACT_FAILED)
+
+
+# ── too much of nothing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sparse(path: Path, size: int) -> Path:
+    path.touch()
+    os.truncate(path, size)
+    return path
+
+
+def test_a_home_of_endless_holes_is_refused_at_once(world: World) -> None:
+    (world.home() / "a").write_bytes(b"x")
+    sparse(world.home() / "endless", 7 << 40)
+    began = time.monotonic()
+    assert "'endless'" in world.pack(world.home()).failed_with(Code.HOME_TOO_LARGE)
+    assert time.monotonic() - began < 20
+    assert not list(world.store.rglob("*.zst*"))
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+def test_endless_holes_where_only_the_owner_may_look(reachable_for_all: World) -> None:
+    world = reachable_for_all
+    closed = world.home() / "closed"
+    closed.mkdir()
+    for path in (world.path, world.home(), closed, sparse(closed / "endless", 7 << 40)):
+        os.chown(path, 65534, 65534)
+    closed.chmod(0)
+    run_as_nobody(world.archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.HOME_TOO_LARGE)
+    assert not list(world.store.rglob("*.zst*"))
+
+
+def test_holes_are_counted_exactly_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two islands; a second name is no second hole; many small ones are as much as a large one."""
+    monkeypatch.setattr(tree, "MOST_HOLE_BYTES", 3 << 20)
+    with sparse(tmp_path / "a", 4 << 20).open("r+b") as file:
+        for island in (1 << 20, (4 << 20) - (512 << 10)):
+            file.seek(island)
+            file.write(b"x" * (512 << 10))
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    assert tree.rough_size(tmp_path) == 8 << 20
+    assert len(list(tree.refuse_holes(tree.Walk(tmp_path)))) == 3
+    sparse(tmp_path / "c", 1 << 16)
+    for look in (lambda: tree.rough_size(tmp_path), lambda: list(tree.refuse_holes(tree.Walk(tmp_path)))):
+        with pytest.raises(Failed) as caught:
+            look()
+        assert caught.value.code is Code.HOME_TOO_LARGE
+
+
+def test_more_is_left_out_than_a_manifest_lists(world: World) -> None:
+    """Long names and many of them: what is listed is bounded, what is counted is not."""
+    home = world.home()
+    deep = home
+    for _ in range(15):
+        deep = deep / os.fsdecode(b"\xff" * 250)
+    deep.mkdir(parents=True)
+    here = os.open(deep, os.O_RDONLY)
+    for number in range(1500):
+        os.mknod(f"{number}", stat.S_IFSOCK | 0o600, dir_fd=here)
+    os.close(here)
+    assert world.pack(home).result["skipped"] == 1500
+    head = manifest_of(world).head
+    assert (head.skipped_count, len(head.skipped)) == (1500, tree.MOST_SKIPPED)
+    longest = tuple(tree.Skipped(os.fsdecode(b"\xff") * tree.MOST_SKIPPED_PATH, "character device") for _ in head.skipped)
+    assert len(replace(head, skipped=longest).text()) < MOST_HEAD_BYTES
+    world.unpack(world.home("again")).result  # noqa: B018
+
+
+def test_a_manifest_from_before_there_was_a_count(world: World) -> None:
+    world.pack(make_nasty(world.home())).result  # noqa: B018
+    head = manifest_of(world).head
+    old = b"".join(line for line in head.text().splitlines(keepends=True) if b"skipped_count" not in line)
+    assert Head.parse(old) == head
 
 
 # ── trouble on the way ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -58,6 +60,23 @@ def run(job: HomeJob, home: Path) -> Ended:
     return Ended(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr.decode())
 
 
+@contextmanager
+def running(job: HomeJob, home: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A job that has said something: it is in the middle of its work. Nothing may be left to say about it on stderr."""
+    with subprocess.Popen([*job.argv, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdin.write(job.stdin)
+        process.stdin.close()
+        assert b"progress" in process.stdout.readline()
+        try:
+            yield process
+            assert not process.stderr.read()
+        finally:
+            process.kill()
+
+
 # Imports first, then gives up every right: the interpreter itself may lie where only root can read it.
 BECOME_NOBODY = """
 import os, runpy, sys
@@ -71,10 +90,12 @@ os.setuid(65534)
 """
 
 
+def as_nobody_argv(script: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", BECOME_NOBODY.format(repository=str(Path(__file__).parents[2])) + script)
+
+
 def as_nobody(script: str, *argv: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-    preamble = BECOME_NOBODY.format(repository=str(Path(__file__).parents[2]))
-    command = [sys.executable, "-c", preamble + script, *argv]
-    ended = subprocess.run(command, input=stdin, capture_output=True, timeout=200, check=False)
+    ended = subprocess.run([*as_nobody_argv(script), *argv], input=stdin, capture_output=True, timeout=200, check=False)
     assert not ended.stderr, ended.stderr.decode()
     return ended
 

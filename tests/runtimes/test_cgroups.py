@@ -1,5 +1,6 @@
 """Are both versions of control groups found and filled as the kernel wants them? Version 2 here on plain files only."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,33 @@ def test_version_2_counts_only_with_its_controllers(tmp_path: Path, controllers:
 def test_without_any_there_are_none(tmp_path: Path) -> None:
     (tmp_path / "mounts").write_text("22 1 0:21 / /proc rw - proc proc rw\n")
     assert find(tmp_path / "mounts") is None
+
+
+@pytest.mark.parametrize("processes", ["", "1\n"])
+def test_looking_changes_nothing_and_knows_when_the_kernel_would_refuse(tmp_path: Path, processes: str) -> None:
+    files = {"cgroup.subtree_control": "cpu", "cgroup.type": "domain", "cgroup.procs": processes}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    cgroups = Cgroups(Hierarchies(2, tmp_path, tmp_path), "tag")
+    if processes:
+        with pytest.raises(OSError, match="processes of its own"):
+            cgroups.check()
+    else:
+        cgroups.check()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_a_number_that_is_anothers_by_now_is_not_killed(tmp_path: Path) -> None:
+    group = tmp_path / "torpor-tag" / "one"
+    group.mkdir(parents=True)
+    stranger = subprocess.Popen(["sleep", "60"])
+    try:
+        (group / "cgroup.procs").write_text(str(stranger.pid))
+        assert not Cgroups(Hierarchies(2, tmp_path, tmp_path), "tag").end("one", within_s=0.1)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_a_group_of_version_2_gets_its_limits(tmp_path: Path) -> None:

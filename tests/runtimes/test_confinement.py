@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import ctypes
+import ipaddress
 import json
 import os
 import secrets
@@ -9,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +19,9 @@ from tests.contracts.runtime_contract import FENCE, unheard, until_ended, until_
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine, must_have
 from torpor.ports import Limits
-from torpor.runtimes.process.network import subnet
+from torpor.runtimes.process import Options, network
+from torpor.runtimes.process.network import MARK, POOL, Veths, pick_subnet, subnet
+from torpor.runtimes.process.tools import call
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +85,39 @@ async def test_a_job_gets_no_secret_from_the_environment(machine: Machine, monke
     home = await machine.home()
     job = machine.python_job("say(result=dict(os.environ))", writes=False)
     assert "hunter2" not in (await machine.runtime.run_at_home(home, job, FENCE, unheard)).values()
+
+
+async def test_a_job_reaches_the_object_store_as_we_do_and_a_workspace_does_not(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_ACCOUNT_KEY"}
+    for name in names:
+        monkeypatch.setenv(name, "hunter2")
+    home = await machine.home()
+    job = machine.python_job("say(result=dict(os.environ))", writes=False)
+    assert names <= (await machine.runtime.run_at_home(home, job, FENCE, unheard)).keys()
+    await machine.up(machine.serving(home))
+    await until_ready(machine, home)
+    shown = (await machine.sh(home, "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")).stdout.decode()
+    assert "hunter2" not in shown
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the calls are those of x86_64")
+async def test_keys_of_torpors_session_cannot_be_read(machine: Machine) -> None:
+    await machine.must("files and processes")
+    add_key, keyctl, session, read, revoke = 248, 250, -3, 11, 3
+    libc = ctypes.CDLL(None, use_errno=True)
+    key = libc.syscall(add_key, b"user", secrets.token_hex(8).encode(), b"hunter2", 7, session)
+    must_have(key > 0, "keys in the kernel")
+    buffer = ctypes.create_string_buffer(99)
+    try:
+        assert libc.syscall(keyctl, read, key, buffer, 99) == 7  # it can be read here
+        home = await machine.up()
+        asking = f"ctypes.CDLL(None).syscall({keyctl}, {read}, {key}, ctypes.create_string_buffer(99), 99)"
+        code = f"import ctypes; print({asking})"
+        assert (await machine.sh(home, f"/usr/bin/python3 -S -c '{code}'")).stdout == b"-1\n"
+    finally:
+        libc.syscall(keyctl, revoke, key)
 
 
 # ── processes and users ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,10 +216,9 @@ def an_internet(address: str) -> Iterator[None]:
         subprocess.run(["ip", "link", "del", name], check=False, stderr=subprocess.DEVNULL)
 
 
-def fetch(address: str) -> str:
-    return (
-        f"{PYTHON} -S -c \"import socket; print(socket.create_connection(('{address}', 8080), timeout=2).recv(99).decode())\""
-    )
+def fetch(address: str, port: int = 8080) -> str:
+    code = f"import socket; print(socket.create_connection(('{address}', {port}), timeout=2).recv(99).decode())"
+    return f'{PYTHON} -S -c "{code}"'
 
 
 async def test_outward_is_open_and_shows_this_machines_address(machine: Machine) -> None:
@@ -203,6 +240,58 @@ async def test_where_clouds_hand_out_credentials_is_closed(machine: Machine) -> 
         with socket.create_connection((f"{net}.2", 8080), timeout=2):
             pass  # it does answer here
         assert (await machine.sh(home, fetch(f"{net}.2"))).exit_code != 0
+
+
+async def test_a_port_that_this_machine_publishes_for_others_is_closed(machine: Machine) -> None:
+    await machine.must("network")
+    must_have(os.getuid() == 0, "root, to build something to reach")
+    net = f"198.18.{secrets.randbelow(250)}"
+    rule = f"PREROUTING -d {net}.1/32 -p tcp --dport 8081 -j DNAT --to-destination {net}.2:8080".split()
+    with an_internet(f"{net}.2"):
+        home = await machine.up()
+        await call("iptables", "-w", "5", "-t", "nat", "-A", *rule)
+        try:
+            assert (await machine.sh(home, fetch(f"{net}.1", 8081))).exit_code != 0
+            assert (await machine.sh(home, fetch(f"{net}.2"))).exit_code == 0
+        finally:
+            await call("iptables", "-w", "5", "-t", "nat", "-D", *rule)
+
+
+async def test_rules_that_a_firewalls_reload_took_away_come_back(machine: Machine) -> None:
+    await machine.must("network")
+    must_have(os.getuid() == 0, "root")
+    equipment = machine.process._equipment
+    assert equipment is not None
+    assert equipment.veths is not None
+    before = await equipment.veths._rules_there()
+    await equipment.veths._remove_rules()
+    assert await equipment.veths._rules_there() == []
+    await asyncio.gather(*[machine.up(machine.silent(await machine.home())) for _ in range(3)])
+    assert await equipment.veths._rules_there() == before
+
+
+def test_only_packets_from_our_interfaces_are_masqueraded() -> None:
+    rules = Veths("12345", (), ()).rules().splitlines()
+    marked = [line for line in rules if "MARK --set" in line]
+    assert marked == [f"-A TORPOR-12345-FWD -i torp12345+ -j MARK --set-xmark {MARK}"]
+    assert all(f"-m mark --mark {MARK}" in line for line in rules if "POSTROUTING" in line)
+
+
+def test_an_address_that_a_cloud_keeps_in_the_pool_is_given_to_nobody() -> None:
+    metadata = "100.100.100.200/32"
+    assert metadata in Options().blocked_networks
+    index = (int(ipaddress.IPv4Address("100.100.100.200")) - int(POOL.network_address)) // 4
+    taken = set(range(1 << 20)) - {index, index + 1}
+    assert pick_subnet("anybody", taken, Veths("12345", (), Options().blocked_networks)._not_ours()) == index + 1
+
+
+async def test_looking_changes_nothing(make_machine: MakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forwarding = tmp_path / "ip_forward"
+    forwarding.write_text("0")
+    monkeypatch.setattr(network, "FORWARDING", forwarding)
+    machine = make_machine()
+    assert await machine.process.abilities()
+    assert forwarding.read_text() == "0"
 
 
 async def test_many_start_at_once_each_with_its_own_address(machine: Machine) -> None:

@@ -20,9 +20,9 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, container_of, marker_of, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
-from torpor.domain.errors import Hopeless
+from torpor.domain.errors import Hopeless, Unavailable
 from torpor.ports import Fence, Home
-from torpor.runtimes.process import Options, processes
+from torpor.runtimes.process import Options, processes, supervisor
 from torpor.runtimes.process.cgroups import find
 from torpor.runtimes.process.places import places
 
@@ -149,6 +149,45 @@ async def test_a_killed_agent_is_an_ended_container(machine: Machine) -> None:
     assert seen.ended.exit_code == 137
     await machine.runtime.ensure_running(machine.serving(home, 2), FENCE, unheard)
     await until_ready(machine, home)
+
+
+async def test_a_cancelled_job_may_tidy_up_and_is_then_killed(machine: Machine) -> None:
+    home = await machine.home()
+    inner = machine.process.places.volume(home) / "home"
+    polite = "import signal, time\ndef end(*_): open(home + '/aborted', 'w').close(); os._exit(0)\n"
+    stubborn = "import signal, time\nend = signal.SIG_IGN\n"
+    for code, within_s in ((polite, 1.9), (stubborn, 6.0)):
+        begun = asyncio.Event()
+        script = code + "signal.signal(signal.SIGTERM, end); say(progress=[1, 1]); time.sleep(60)"
+        job = machine.python_job(script, writes=False)
+        running = asyncio.ensure_future(machine.runtime.run_at_home(home, job, FENCE, lambda *_, begun=begun: begun.set()))
+        await begun.wait()
+        cancelled = time.monotonic()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert time.monotonic() - cancelled < within_s
+        assert not processes.marked(f"{machine.process.places.run.name}/job")
+    assert (inner / "aborted").exists()
+
+
+async def test_what_does_not_end_is_still_there_and_nobody_waits_for_ever(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = await machine.up()
+    monkeypatch.setattr(supervisor, "GONE_WITHIN_S", 0.2)
+    monkeypatch.setattr(supervisor, "KILL_AGAIN_S", 0.05)
+
+    async def in_vain(_: object) -> bool:
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor.Supervisor, "_end_tree", in_vain)
+        with pytest.raises(Unavailable):
+            await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert await container_of(machine, home) is not None
+    await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+    assert await container_of(machine, home) is None
 
 
 # ── kill -9 ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 import torpor
 from tests.contracts.test_runtime_contract import SERVE
@@ -83,7 +84,9 @@ def place() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="torpor-test-"))
     os.chown(path, NOBODY, NOBODY)
     # The source may lie where only root may look.
-    shutil.copytree(Path(torpor.__file__).parent, path / "source" / "torpor", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in (torpor, structlog):
+        source = Path(str(package.__file__)).parent
+        shutil.copytree(source, path / "source" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     yield path
     shutil.rmtree(path)
 

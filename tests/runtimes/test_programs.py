@@ -91,6 +91,25 @@ async def test_what_cannot_be_installed_says_why_and_leaves_nothing(machine: Mac
     assert (await machine.runtime.observe()).of(home.workspace_id).container is None
 
 
+async def test_an_installer_that_does_nothing_is_ended(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = tmp_path / "uv"
+    stuck.write_text(f"#!/bin/sh\numask > {tmp_path}/umask\necho begun\nsleep 60\n")
+    stuck.chmod(0o755)
+    monkeypatch.setattr(programs, "find_uv", lambda: str(stuck))
+    monkeypatch.setattr(programs, "SILENT_S", 0.4)
+    home = await machine.home()
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(Failed) as failure:
+        await machine.runtime.ensure_running(container(home, ("x",), "true"), FENCE, unheard)
+    assert failure.value.code is Code.PROGRAM_INSTALL_FAILED
+    assert "begun" in failure.value.message
+    assert asyncio.get_running_loop().time() - begun < 10
+    assert (tmp_path / "umask").read_text() == "0022\n"
+    assert list(machine.process.places.programs.iterdir()) == []
+
+
 SHELL_HEAD = "#!/bin/sh\n'''exec' {quoted} \"$0\" \"$@\"\n' '''\n"
 
 

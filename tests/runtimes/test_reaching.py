@@ -11,7 +11,10 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
+from torpor.domain.errors import Code, Failed
+from torpor.inside.agent import EXIT, frame, read_frame
 from torpor.ports import Home
+from torpor.runtimes.process import agent_client
 from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet, usable_nameservers
 from torpor.runtimes.process.placeholders import Known
 from torpor.runtimes.process.tools import ToolFailed
@@ -31,6 +34,19 @@ server = socket.create_server(("::1", int(os.environ["PORT"])), family=socket.AF
 while True:
     threading.Thread(target=answer, args=[server.accept()[0]], daemon=True).start()
 """
+
+
+async def test_an_agent_that_talks_nonsense_is_an_error_of_ours(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_frame(reader)
+        writer.write(frame(EXIT, b"well"))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer, tmp_path / "control"):
+        with pytest.raises(Failed) as failure:
+            await agent_client.execute(str(tmp_path / "control"), ["true"], b"", most_bytes=99)
+    assert failure.value.code is Code.INTERNAL
 
 
 async def test_a_half_close_passes_and_nothing_is_lost(machine: Machine) -> None:

@@ -3,10 +3,12 @@
 # ruff: noqa: ASYNC240 - a test has nobody else to wait for
 
 import asyncio
+import errno
 import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,9 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import NOTHING_SEEN, SeenVolume
 from torpor.ports import Fence
 from torpor.runtimes.process.places import home_of, places, volume_name
+from torpor.runtimes.process.trees import give_tree, remove_tree
 from torpor.runtimes.process.users import WANTED, pick, user_of
-from torpor.runtimes.process.volumes import Volumes, remove_tree
+from torpor.runtimes.process.volumes import Volumes
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +33,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Machine, content: str) -> None:
     home = await machine.home()
     (machine.process.places.volume(home) / "marker.json").write_text(content)
-    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None)}
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None, is_illegible=True)}
     with pytest.raises(Failed) as refusal:
         await machine.runtime.ensure_running(machine.serving(home), FENCE, unheard)
     assert refusal.value.code is Code.VOLUME_NOT_READY
@@ -39,7 +42,7 @@ async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Ma
 async def test_a_volume_whose_home_was_removed_is_not_ready(machine: Machine) -> None:
     home = await machine.home()
     (machine.process.places.volume(home) / "home").rmdir()
-    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None)}
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None, is_illegible=True)}
 
 
 def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
@@ -79,6 +82,100 @@ def test_read_only_directories_are_removed(tmp_path: Path) -> None:
         path.chmod(0o500)
     remove_tree(tmp_path / "tree")
     assert not (tmp_path / "tree").exists()
+
+
+def nest(top: Path, depth: int) -> None:
+    """Deeper than a path is long, with a file and a link at each level."""
+    top.mkdir(parents=True)
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.symlink("/etc", "link", dir_fd=here)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.mkdir("deeper", dir_fd=here)
+        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def test_a_grave_is_never_too_deep_and_none_stops_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes = Volumes(places(tmp_path))
+    volumes.open_root()
+    trash = places(tmp_path).trash
+    nest(trash / "deep", 3000)
+    for name in ("bad", "good"):
+        (trash / name).mkdir()
+        (trash / name / "file").touch()
+    rmdir = Path.rmdir
+
+    def refuse_one(path: Path) -> None:
+        if path.name == "bad":
+            raise OSError(errno.EIO, "a bad sector", str(path))
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "rmdir", refuse_one)
+    volumes.burn()
+    assert [path.name for path in trash.iterdir()] == ["bad"]
+
+
+def test_a_tree_is_given_away_whole_and_its_top_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    must_have(os.getuid() == 0, "root, to have several users")
+    top = tmp_path / "home"
+    nest(top, 3000)
+    (top / "deeper" / "to-a-directory").symlink_to("/etc")
+    before = Path("/etc").stat().st_uid
+    chown = os.chown
+    given: list[str] = []
+
+    def interrupt(name: str, user: int, group: int, **more: Any) -> None:
+        if len(given) == 100:
+            raise OSError(errno.EIO, "interrupted")
+        given.append(name)
+        chown(name, user, group, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chown", interrupt)
+        with pytest.raises(OSError, match="interrupted"):
+            give_tree(top, 4321)
+    assert top.stat().st_uid == 0  # so that the next start begins again
+    give_tree(top, 4321)
+    assert top.stat().st_uid == 4321
+    for part in ("file", "link", "deeper", "deeper/to-a-directory", "/".join(["deeper"] * 300)):
+        assert (top / part).lstat().st_uid == 4321
+    assert Path("/etc").stat().st_uid == before
+    remove_tree(top)
+    assert not top.exists()
+
+
+def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes = Volumes(places(tmp_path))
+    volumes.open_root()
+    homes = [a_home(), a_home()]
+    for home in homes:
+        volumes.ensure(home)
+    mkdir = os.mkdir
+
+    def full(path: Path, *words: int) -> None:
+        if not Path(path).exists():
+            raise OSError(errno.ENOSPC, "no space left", str(path))
+        mkdir(path, *words)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    assert volumes.throw_away(homes[0]) is not None
+    places(tmp_path).trash.rename(tmp_path / "trash")
+    with pytest.raises(Failed) as failure:
+        volumes.throw_away(homes[1])
+    assert failure.value.code is Code.DISK_FULL
+
+
+async def test_nothing_is_remembered_of_whom_nothing_is_left(machine: Machine) -> None:
+    home = await machine.up()
+    await machine.runtime.ensure_no_container(home.workspace_id, Fence("op", 9))
+    assert machine.process._volumes._epochs == {home.workspace_id: 9}  # its volume lives
+    await machine.runtime.ensure_no_volume(home, Fence("op", 9), archived_revision=None)
+    await machine.runtime.ensure_no_container(a_home().workspace_id, Fence("op", 9))
+    assert machine.process._volumes._epochs == {}
+    assert len(machine.process._doors) == 0
 
 
 @pytest.mark.parametrize("fate", ["gone", "empty", "other", "unmounted"])
@@ -173,7 +270,7 @@ async def test_deleting_ends_the_job_that_still_fills_it(machine: Machine) -> No
 
 
 def test_names_go_there_and_back() -> None:
-    for generation in (0, 1, 12):
+    for generation in (1, 2, 12):
         home = a_home(generation)
         assert home_of(volume_name(home)) == home
     for name in ("lost+found", ".trash", "ws-x", "ws--home-1", "ws-A-home-1", "ws-a-home-x"):

@@ -18,6 +18,8 @@ from torpor.domain.records import ArchiveKey
 from torpor.ports import Home, HomeJob, Proven
 
 REACHABLE_TIMEOUT_S = 5.0
+LOOK_TIMEOUT = "5s"
+"""Of the client, for one try of three: a store that is well again is not called silent for long because an old look hangs."""
 REMEMBERED_S = 2.0
 """How long an answer to `reachable` holds: as long as a person looks away, and one look for a crowd of workspaces."""
 CALLS_AT_ONCE = 4
@@ -97,7 +99,7 @@ class HomeArchives:
 
     def _answers(self) -> bool:
         try:
-            self._place().answers()
+            Place(self._address, {"timeout": LOOK_TIMEOUT, **self._options}).answers()
         except (TorporError, Differs):
             return False
         finally:

@@ -118,14 +118,5 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def run(argv: list[str]) -> int:
-    try:
-        return main(argv)
-    except SystemExit as told:
-        return told.code if isinstance(told.code, int) else 1
-
-
 if __name__ == "__main__":
-    exit_code = run(sys.argv)
-    # Not sys.exit: by now everything is unwound, and the end must not depend on what the store's threads still wait for.
-    os._exit(exit_code)
+    sys.exit(main(sys.argv))

@@ -149,7 +149,7 @@ async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
     except (ToolFailed, OSError) as error:
         remedy = "let Torpor's user read and write /dev/net/tun (chmod 666 is the usual mode)"
         return Network.SHARED, Ability(what, False, f"{error}: {shared}", remedy)
-    how = "own network namespace each, by pasta, outward only, but everywhere that this machine itself can go: no network is blocked"
+    how = "own network namespace each, by pasta, outward only, as far as this machine itself goes; no network is blocked"
     return Network.PASTA, Ability(what, True, how)
 
 

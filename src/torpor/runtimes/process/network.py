@@ -197,7 +197,7 @@ class Veths:
     async def connect(self, workspace_id: str, pid: int) -> Link:
         """Give the namespace of this process its way out."""
         await self._ensure_rules()
-        index = pick_subnet(f"{self._prefix}/{workspace_id}", self._taken.values(), routed_now())
+        index = pick_subnet(f"{self._prefix}/{workspace_id}", self._taken.values(), [*routed_now(), *self._not_ours()])
         self._taken[workspace_id] = index
         _, gateway, address, _ = subnet(index)
         link = Link(f"{self._prefix}{index:05x}", gateway, address)
@@ -211,6 +211,10 @@ class Veths:
         nsenter = find("nsenter") or "nsenter"
         await call(nsenter, f"--net=/proc/{pid}/ns/net", self._ip, "-batch", "-", stdin=inside)
         return link
+
+    def _not_ours(self) -> list[ipaddress.IPv4Network]:
+        """A cloud may have an address of its own in the pool, which this machine must go on reaching."""
+        return [network for network in map(ipaddress.IPv4Network, self._blocked) if network.prefixlen > POOL.prefixlen]
 
     async def disconnect(self, workspace_id: str) -> None:
         """The kernel takes a dead namespace down in its own time; its veth goes now."""

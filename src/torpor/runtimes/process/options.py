@@ -22,7 +22,9 @@ class Options:
     nameservers: tuple[str, ...] = ()
     """For workspaces; by default those of this machine that are not on its loopback."""
     blocked_networks: tuple[str, ...] = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32")
-    """What a workspace may not reach though it is outward: clouds (most of them; Alibaba's; Azure's) hand out credentials there."""
+    """What a workspace may not reach though it is outward: clouds (most; Alibaba's; Azure's) hand out credentials there.
+
+    Only where Torpor is root: pasta has no such rule."""
     bubblewrap: bool = True
     """Confine where this machine can. Each of these three is for tests and for hunting faults."""
     own_network: bool = True

@@ -276,6 +276,8 @@ class Supervisor:
             # One that does not end is left to the next sweep: what watches it must not strike its successor.
             for task in self._tasks:
                 task.cancel()
+            if self._spawned is not None:
+                self._spawned.let_go()
         else:
             await self._tidy()
 

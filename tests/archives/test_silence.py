@@ -1,0 +1,130 @@
+"""What stands still when a store accepts and never answers? The call, and nothing else."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.archives.s3 import S3, Silence
+from tests.archives.world import HOME, KEY, World
+
+from torpor.archives import HomeArchives, archives
+from torpor.archives.places import Address, Place
+from torpor.domain.errors import Unavailable
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def silence() -> Iterator[Silence]:
+    with Silence() as server:
+        yield server
+
+
+async def test_others_go_on_while_a_store_is_silent(silence: Silence) -> None:
+    quiet = HomeArchives("s3://bucket", silence.options)
+    asked = [asyncio.create_task(quiet.manifest_root(KEY)) for _ in range(100)]
+    await asyncio.sleep(0.3)
+    assert len(silence.visitors) == archives.CALLS_AT_ONCE
+    began = time.monotonic()
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.01) for _ in range(10)))
+    assert time.monotonic() - began < 1
+    await quiet.close()
+    with pytest.raises(Unavailable):
+        await quiet.manifest_root(KEY)
+    for task in asked:
+        task.cancel()
+    await asyncio.wait(asked)
+
+
+async def test_a_crowd_shares_one_look(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "REACHABLE_TIMEOUT_S", 0.3)
+    quiet = HomeArchives("s3://bucket", silence.options)
+    impatient = asyncio.create_task(quiet.reachable())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    for _ in range(2):
+        assert await asyncio.gather(*(quiet.reachable() for _ in range(50))) == [False] * 50
+    assert len(silence.visitors) == 1
+
+
+async def test_an_answer_is_remembered_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    there = HomeArchives(f"file://{store}")
+    assert await there.reachable()
+    store.rmdir()
+    store.touch()
+    assert await there.reachable()
+    monkeypatch.setattr(archives, "REMEMBERED_S", 0.0)
+    assert not await there.reachable()
+
+
+async def test_a_failure_looks_anew(tmp_path: Path) -> None:
+    """What was remembered is from before it."""
+    store = tmp_path / "store"
+    there = HomeArchives(f"file://{store}")
+    assert await there.reachable()
+    store.rmdir()
+    store.touch()
+    with pytest.raises(Unavailable):
+        await there.create_empty(KEY, HOME, 0)
+
+
+def test_the_interpreter_ends_all_the_same(silence: Silence) -> None:
+    script = (
+        "import asyncio, json, sys\n"
+        "from torpor.archives import HomeArchives\n"
+        "from torpor.domain.records import ArchiveKey\n"
+        "async def main():\n"
+        "    quiet = HomeArchives('s3://bucket', json.loads(sys.argv[1]))\n"
+        "    asked = [asyncio.create_task(quiet.manifest_root(ArchiveKey('w', 'o'))), asyncio.create_task(quiet.reachable())]\n"
+        "    await asyncio.wait(asked, timeout=0.5)\n"
+        "    await quiet.close()\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-c", script, json.dumps(silence.options)]
+    ended = subprocess.run(command, capture_output=True, timeout=15, check=True)
+    assert not ended.stderr
+    assert len(silence.visitors) == 2
+
+
+def test_a_job_that_is_told_to_stop_while_nothing_comes(world: World, silence: Silence) -> None:
+    """It hears of it as soon as the store's client lets go of it; the runtime does not wait for that."""
+    job = HomeArchives("s3://bucket", {**silence.options, "timeout": "1s"}).pack_job(KEY, HOME, 7)
+    with subprocess.Popen([*job.argv, world.home()], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stderr
+        process.stdin.write(job.stdin)
+        process.stdin.close()
+        while not silence.visitors:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+        assert not process.stderr.read()
+
+
+# ── plain http ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["allow_http", "ALLOW_HTTP", "aws_allow_http", "AWS_ALLOW_HTTP"])
+def test_plain_http_when_it_is_allowed(s3: S3, name: str) -> None:
+    options = {**s3.options, name: s3.options["allow_http"]}
+    if name != "allow_http":
+        del options["allow_http"]
+    assert Place(Address.parse("s3://bucket"), options, pauses_s=()).size("a") is None
+
+
+def test_plain_http_to_an_endpoint_of_the_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = dict(s3.options)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options.pop("endpoint"))
+    assert Place(Address.parse("s3://bucket"), options, pauses_s=()).size("a") is None
