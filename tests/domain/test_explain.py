@@ -1,0 +1,73 @@
+"""Does every workspace get an explanation that a person can act on?"""
+
+import itertools
+from datetime import timedelta
+
+import pytest
+from tests.domain.builders import NOW, error, workspace
+
+from torpor.domain.errors import Reason
+from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, PHASE_OF_WISH, WAITS_FOR, explain
+from torpor.domain.states import Operation, Phase, Stage, Wish
+
+
+def test_every_word_has_its_meaning() -> None:
+    assert PHASE_MEANS.keys() == set(Phase)
+    assert OPERATION_MEANS.keys() == WAITS_FOR.keys() == set(Operation)
+    assert PHASE_OF_WISH.keys() == set(Wish)
+
+
+@pytest.mark.parametrize(("phase", "operation"), list(itertools.product(Phase, Operation)))
+def test_every_state_is_explained_and_offers_a_way_on(phase: Phase, operation: Operation) -> None:
+    under_way = operation is not Operation.NONE
+    row = workspace(
+        phase=phase,
+        operation=operation,
+        stage=Stage.CALL if under_way else Stage.REST,
+        op_id="op" if under_way else None,
+        deadline_at=NOW + timedelta(minutes=5) if under_way else None,
+    )
+    told = explain(row, ())
+    assert told.summary.startswith(f"{row.name} {PHASE_MEANS[phase]}")
+    assert (told.waiting_for is not None) is under_way
+    assert told.ways_out, "every state has a way out"
+    assert all(row.name in way.command for way in told.ways_out)
+
+
+def test_a_lost_home_is_offered_every_archive_and_an_empty_one() -> None:
+    row = workspace(phase=Phase.ERROR, error=error(Reason.DATA_LOST))
+    commands = [way.command for way in explain(row, ("w/1", "w/2")).ways_out]
+    assert commands == [
+        f"torpor recover {row.name} --archive-key w/1",
+        f"torpor recover {row.name} --archive-key w/2",
+        f"torpor recover {row.name} --empty",
+        f"torpor delete {row.name}",
+    ]
+
+
+def test_an_error_says_what_the_program_said_last() -> None:
+    row = workspace(phase=Phase.ERROR, error=error(Reason.ACTION_FAILED, context={"last_lines": "no such file"}))
+    told = explain(row, ())
+    assert told.why is not None
+    assert "no such file" in told.why
+    assert told.next_step == "nothing by itself; it needs a word from you"
+    assert told.ways_out[0].command == f"torpor recover {row.name}"
+
+
+def test_a_delete_that_stands_offers_purge_and_undelete() -> None:
+    row = workspace(phase=Phase.DELETING, desired_state=Wish.DELETED, deleted_at=NOW, error=error(Reason.RETRY_EXCEEDED))
+    commands = [way.command for way in explain(row, ()).ways_out]
+    assert f"torpor delete {row.name} --purge" in commands
+    assert f"torpor undelete {row.name}" in commands
+
+
+def test_a_turn_is_announced() -> None:
+    row = workspace(
+        phase=Phase.STANDBY,
+        desired_state=Wish.RUNNING,
+        operation=Operation.ARCHIVING,
+        stage=Stage.CALL,
+        op_id="op",
+        deadline_at=NOW,
+    )
+    assert explain(row, ()).next_step == "ARCHIVING is turned round, because the wish is now RUNNING"
