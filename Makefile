@@ -7,7 +7,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser test-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
@@ -26,7 +26,7 @@ up: ## the whole product on this machine; Ctrl-C stops it
 
 test: ## every test but those that need a browser
 	@$(PYTHON) tools/bootstrap.py --dev
-	@exec $(BIN)/pytest -n $(JOBS) -m "not browser" $(ARGS)
+	@exec $(BIN)/pytest -n $(JOBS) -m "not browser and not deep" $(ARGS)
 
 e2e: ## the real product as a user meets it, browser included
 	@$(PYTHON) tools/bootstrap.py --dev
@@ -35,6 +35,10 @@ e2e: ## the real product as a user meets it, browser included
 test-browser: ## only the tests that drive a real Chromium
 	@$(PYTHON) tools/bootstrap.py --dev
 	@exec $(BIN)/pytest -m browser $(ARGS)
+
+test-deep: ## the long ones: homes under random wishes and random kills (CHAOS_SEED=, CHAOS_ROUNDS=)
+	@$(PYTHON) tools/bootstrap.py --dev
+	@exec $(BIN)/pytest -s -m deep $(ARGS)
 
 check: ## style, types, layers, and documents against the source
 	@$(PYTHON) tools/bootstrap.py --dev
