@@ -193,18 +193,20 @@ def _program_of(workspace: Workspace) -> Program:
 def _health(settings: Settings, service: ServiceStore, archives: HomeArchives, coordinator: Coordinator) -> Health:
     async def ready() -> dict[str, Any]:
         try:
-            await service.alive()
+            held_back = [latch.provider for latch in await service.latches() if latch.released_at is None]
             database = True
         except TorporError:
+            held_back = []
             database = False
         controller = coordinator.controller
         age_s = time.monotonic() - controller.tally.last_look_at if controller else float("inf")
         fresh = age_s < STALE_LOOK_FACTOR * settings.reconciler_interval
         store = await archives.reachable()
         return {
-            "ready": database and store and fresh,
+            "ready": database and store and fresh and not held_back,
             "database": database,
             "archive_store": store,
+            "held_back": held_back,
             "last_look_age_seconds": round(age_s, 3) if age_s != float("inf") else None,
         }
 

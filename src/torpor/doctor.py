@@ -1,7 +1,11 @@
 """What does this machine offer, what does it lack, and what is to be done about it?"""
 
+import asyncio
+import json
 import os
 import sys
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 
 import asyncpg
@@ -14,6 +18,7 @@ from torpor.settings import Settings
 from torpor.store.database import translated_at_the_start
 
 OLDEST_POSTGRESQL = 15
+ANSWERS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,29 @@ async def examine(settings: Settings) -> list[Finding]:
         Finding(f"confinement: {ability.what}", ability.confined, ability.how, ability.remedy)
         for ability in await runtime.abilities()
     ]
+    findings += await asyncio.to_thread(_running_findings, settings)
     return findings
+
+
+def _running_findings(settings: Settings) -> list[Finding]:
+    """What a Torpor that runs here says of itself; nothing when none does."""
+    try:
+        with urllib.request.urlopen(f"{settings.base_url}/health/ready", timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
+            said = json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        said = json.loads(error.read())
+    except (OSError, ValueError):
+        return []
+    held_back = [
+        Finding(
+            f"homes at {provider}",
+            False,
+            "so many are missing at once that nothing is touched there",
+            f"bring back what is missing; if it is really gone: torpor release {provider}",
+        )
+        for provider in said.get("held_back", [])
+    ]
+    return [Finding("running", bool(said.get("ready")), f"{settings.base_url} answers"), *held_back]
 
 
 def _python_finding() -> Finding:

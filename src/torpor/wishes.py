@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from torpor.domain.errors import Reason, Refused
+from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits, admit
 from torpor.domain.names import check_name, is_id, is_name
 from torpor.domain.records import Archive, ErrorInfo, Workspace
@@ -173,6 +174,17 @@ class Wishes:
 
     async def archives(self, user: User, id_or_name: str) -> Sequence[StoredArchive]:
         return await self._store.archives((await self.find(user, id_or_name)).id)
+
+    async def latches(self) -> Sequence[Latch]:
+        """Providers at which nothing is touched, because too much has disappeared there at once."""
+        return await self._store.latches()
+
+    async def release(self, user: User, provider: str) -> None:
+        """An operator has looked: what is missing there is really gone."""
+        if not user.is_admin:
+            raise Refused("forbidden", "only an administrator may say that homes are really gone")
+        if not await self._store.release_latch(provider):
+            raise Refused("not_found", f"nothing is held back at {provider!r}")
 
     async def _locked(self, writing: Writing, found: Workspace) -> Workspace:
         workspace = await writing.lock(found.id)

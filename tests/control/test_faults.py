@@ -4,6 +4,7 @@ A fake world and a real database: the world is changed from outside, effects are
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.control.plant import FAST, Plant, plant
 from torpor.control.controller import Deposed
 from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
+from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Change, Ended
 from torpor.domain.states import Operation, Outcome, Phase, Stage, Wish
@@ -574,3 +576,42 @@ async def test_limits_hold_when_many_start_at_once(database_url: str) -> None:
         refused = [answer for answer in answers if isinstance(answer, Refused)]
         assert {one.code for one in refused} == {"limit_reached"}
         assert len(answers) - len(refused) == 3
+
+
+async def test_when_too_much_disappears_at_once_nothing_is_touched(database_url: str) -> None:
+    async with plant(database_url) as here:
+        for number in range(5):
+            await asleep(here, f"w-{number}")
+        gone = {home: here.world.volumes.pop(home) for home in list(here.world.volumes)[:3]}
+        (latch,) = await latched(here)
+        assert (latch.provider, latch.expected, latch.missing) == ("fake", 5, 3)
+        await here.wishes.wish(here.user, "w-4", Wish.RUNNING)
+        await asyncio.sleep(0.8)
+        assert {one.phase for one in (await here.wishes.page(here.user)).items} == {Phase.STANDBY}
+        assert not here.world.containers
+
+        here.world.volumes |= gone
+        await here.until_phase("w-4", Phase.RUNNING)
+        assert await here.wishes.latches() == []
+
+
+async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str) -> None:
+    async with plant(database_url) as here:
+        for number in range(4):
+            await asleep(here, f"w-{number}")
+        for home in list(here.world.volumes)[:3]:
+            del here.world.volumes[home]
+        await latched(here)
+        await here.wishes.release(here.user, "fake")
+        await here.until("w-0", lambda seen: seen.phase is Phase.ERROR)
+        phases = sorted(one.phase for one in (await here.wishes.page(here.user)).items)
+        assert phases.count(Phase.ERROR) == 3
+        with pytest.raises(Refused, match="only an administrator"):
+            await here.wishes.release(replace(here.user, is_admin=False), "fake")
+
+
+async def latched(here: Plant) -> Sequence[Latch]:
+    async with asyncio.timeout(10):
+        while not (found := await here.wishes.latches()):
+            await asyncio.sleep(0.02)
+    return found

@@ -161,3 +161,37 @@ def test_a_restart_finds_everything_as_it_was(here: Product) -> None:
     assert here.show("sleeper")["phase"] == "ARCHIVED"
     here.ok("delete", "kept", "--purge", "--wait")
     here.ok("delete", "sleeper", "--purge", "--wait")
+
+
+def test_many_homes_gone_at_once_are_held_back_until_they_return_or_somebody_says_go(tmp_path: Path) -> None:
+    with product(tmp_path, TORPOR_MAX_RUNNING_PER_USER="20", TORPOR_RECONCILER_INTERVAL="1") as here:
+        names = ("one", "two", "three")
+        for name in names:
+            here.ok("create", name, "--wait")
+            here.ok("stop", name, "--wait")
+        aside = here.data / "aside"
+        aside.mkdir()
+        volumes = [here.home(here.show(name)).parent for name in names]
+        for volume in volumes:
+            volume.rename(aside / volume.name)
+        wait_for_doctor(here, "torpor release process")
+        assert {here.show(name)["phase"] for name in names} == {"STANDBY"}
+
+        for volume in volumes:
+            (aside / volume.name).rename(volume)
+        here.ok("start", "one", "--wait")
+        here.ok("stop", "one", "--wait")
+
+        for volume in volumes:
+            volume.rename(aside / volume.name)
+        wait_for_doctor(here, "torpor release process")
+        here.ok("release", "process")
+        for name in names:
+            assert here.until(name, lambda seen: seen["phase"] == "ERROR")["error"]["reason"] == "DataLost"
+
+
+def wait_for_doctor(here: Product, words: str) -> None:
+    end = time.monotonic() + 30
+    while words not in here.ok("doctor", "--json"):
+        assert time.monotonic() < end, here.log()
+        time.sleep(0.2)

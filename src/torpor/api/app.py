@@ -4,7 +4,7 @@ The route table. Every route under /api/v1 asks who is there first; what may be 
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
@@ -92,6 +92,15 @@ def _workspaces(wishes: Wishes, runtime: Runtime, base_url: str) -> APIRouter:
     @router.get("/templates")
     async def list_templates(_user: SignedIn) -> wire.TemplateList:
         return wire.TemplateList(items=[wire.template_out(one) for one in templates().values()])
+
+    @router.get("/latches")
+    async def latches(_user: SignedIn) -> wire.LatchList:
+        return wire.LatchList(items=[wire.LatchOut(**asdict(latch)) for latch in await wishes.latches()])
+
+    @router.post("/latches/{provider}/release", status_code=204)
+    async def release(provider: str, user: SignedIn) -> Response:
+        await wishes.release(user, provider)
+        return Response(status_code=204)
 
     @router.post("/workspaces", status_code=201)
     async def create(body: wire.CreateWorkspace, user: SignedIn) -> wire.WorkspaceOut:

@@ -180,6 +180,18 @@ class TemplateList(Wire):
     items: list[TemplateOut]
 
 
+class LatchOut(Wire):
+    provider: str
+    since: datetime
+    expected: int
+    missing: int
+    released_at: datetime | None
+
+
+class LatchList(Wire):
+    items: list[LatchOut]
+
+
 class Login(Wire):
     username: Text = Field(max_length=64)
     password: Text = Field(max_length=1024)

@@ -94,6 +94,9 @@ class Api:
     def logs(self, name: str, tail: int) -> bytes:
         return self._call("GET", _path(name, "/logs"), query={"tail": tail}, workspace=name)
 
+    def release(self, provider: str) -> None:
+        self._call("POST", f"/latches/{quote(provider, safe='')}/release")
+
     def templates(self) -> list[Record]:
         items: list[Record] = self._ask("GET", "/templates")["items"]
         return items

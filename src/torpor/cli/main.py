@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "up": product.up,
     "down": product.down,
     "doctor": product.doctor,
+    "release": product.release,
     "migrate": product.migrate,
 }
 

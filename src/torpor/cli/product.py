@@ -1,4 +1,4 @@
-"""up, down, doctor, migrate: the product itself, for whoever runs it."""
+"""up, down, doctor, release, migrate: the product itself, for whoever runs it."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import typer
 from torpor.cli.ends import Ended, ExitCode, usage
 from torpor.cli.output import show as show_text
 from torpor.cli.output import show_bytes, show_json
-from torpor.cli.place import settings_here
+from torpor.cli.place import api_here, settings_here
 from torpor.cli.running import already_running, argv_of, is_torpor, running_pid
 from torpor.cli.words import Data, Json
 
@@ -100,6 +100,16 @@ def doctor(data: Data = None, as_json: Json = False) -> None:
 
         show_text(render.findings(items))
     raise typer.Exit(ExitCode.REFUSED if any(item["blocks"] and not item["ok"] for item in items) else ExitCode.OK)
+
+
+def release(
+    provider: Annotated[str, typer.Argument(help="Where so much is missing that nothing is touched; `torpor doctor` says.")],
+    as_json: Json = False,
+) -> None:
+    """Say that homes which disappeared at once are really gone."""
+    with api_here() as api:
+        api.release(provider)
+    show_json({"released": provider}) if as_json else show_bytes(f"{provider} is no longer held back\n".encode())
 
 
 def migrate(as_json: Json = False) -> None:

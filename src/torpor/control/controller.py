@@ -7,9 +7,10 @@ an observation begun before a row's last write can then never be written, becaus
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 import structlog
 
@@ -18,7 +19,9 @@ from torpor.control.flights import Flights, Landed
 from torpor.control.lost_time import LostTime
 from torpor.control.pace import SOON_S, Intervals, Pace
 from torpor.domain.errors import Hopeless, Unavailable
+from torpor.domain.judge import is_missed
 from torpor.domain.knobs import Knobs
+from torpor.domain.latch import too_much_is_missing
 from torpor.domain.names import is_id
 from torpor.domain.planner import Adopt, Again, Await, Begin, Cancel, Finish, GiveUp, Look, Recover, Rest, Run, Store, Turn
 from torpor.domain.reconcile import Decision, reconcile
@@ -39,6 +42,15 @@ FIRST_REFUSAL_S = 0.02
 
 class Deposed(Hopeless):
     """A later controller has taken over; nothing of ours may be written or begun any more."""
+
+
+class Latched(StrEnum):
+    """Has so much disappeared at once that nothing may be touched?"""
+
+    UNKNOWN = "not yet known: an earlier life of ours may have left a latch behind"
+    NO = "no"
+    HOLDS = "yes"
+    RELEASED = "yes, but an operator says that it is really so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,7 @@ class Controller:
         self._at_rest: dict[str, tuple[int, int, Observation]] = {}
         """Rows that need nothing until they, their wish or what is seen of them changes."""
         self._failed_looks = 0
+        self._latched = Latched.UNKNOWN
 
     def hint(self, *workspace_ids: str) -> None:
         """Something about these changed (or about anything): look at once."""
@@ -120,6 +133,7 @@ class Controller:
         landed = self._flights.landed([one.id for one in loaded.workspaces])
         survey = await self._observe(only)
         self._lost_time.looked(loaded.now)
+        self.tally.last_look_at = self._draws.monotonic()
         decided: dict[str, tuple[Workspace, Decision]] = {}
         for workspace in loaded.workspaces:
             if self._at_rest.get(workspace.id) == (workspace.version, workspace.wish_version, survey.of(workspace.id)):
@@ -132,6 +146,8 @@ class Controller:
                 self._pace.look_again(workspace.id, self._pace.active_s)
             else:
                 decided[workspace.id] = (workspace, decision)
+        if await self._is_held_back(loaded.workspaces, decided, only):
+            return
         if only is None:
             known = {workspace.id for workspace in loaded.workspaces}
             self._strays = frozenset(one for one in survey.seen if one not in known and is_id(one))
@@ -147,7 +163,6 @@ class Controller:
             self._act(workspace, survey.of(workspace_id), decision, loaded.now)
         self._failed_looks = 0 if only is None else self._failed_looks
         self.tally.looks += 1
-        self.tally.last_look_at = self._draws.monotonic()
 
     def _decide(self, workspace: Workspace, seen: Observation, landed: Landed | None, now: datetime) -> Decision:
         flight = self._flights.of(workspace.id)
@@ -168,6 +183,34 @@ class Controller:
             report=_report_for(workspace, landed),
             progress=flight.progress if flight else None,
         )
+
+    async def _is_held_back(
+        self, loaded: Sequence[Workspace], decided: dict[str, tuple[Workspace, Decision]], only: frozenset[str] | None
+    ) -> bool:
+        """Whether so much has disappeared at once that nothing may be touched.
+
+        Only a look at everything can tell; a look at a few that misses one asks for it, and leaves that one alone.
+        """
+        missing = [one for one, (row, decision) in decided.items() if row.error is None and is_missed(decision.verdict)]
+        if only is not None:
+            for workspace_id in missing:
+                del decided[workspace_id]
+            if missing:
+                self._pace.hint()
+            return self._latched is Latched.HOLDS
+        expected = sum(workspace.expects_volume for workspace in loaded)
+        before, self._latched = self._latched, Latched.NO
+        if too_much_is_missing(expected=expected, missing=len(missing)):
+            is_released = await self._store.latch(self._runtime.name, expected=expected, missing=len(missing))
+            self._latched = Latched.RELEASED if is_released else Latched.HOLDS
+        elif before is not Latched.NO:
+            await self._store.unlatch(self._runtime.name)
+        if self._latched is not before and {before, self._latched} & {Latched.HOLDS, Latched.RELEASED}:
+            log.warning("latch", provider=self._runtime.name, latched=self._latched, expected=expected, missing=len(missing))
+        if self._latched is Latched.HOLDS:
+            self._failed_looks = 0
+            self._pace.retry_everything()
+        return self._latched is Latched.HOLDS
 
     def _owed_s(self, workspace: Workspace, now: datetime) -> float:
         """Time that must not count, once it matters: a deadline that has not passed needs no credit."""

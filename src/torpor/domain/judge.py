@@ -94,6 +94,11 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
     )
 
 
+def is_missed(verdict: Verdict) -> bool:
+    """A home that should be there was not seen whole."""
+    return verdict.conditions.volume_ready.reason == MISSING
+
+
 def _phase(
     workspace: Workspace,
     error: ErrorInfo | None,

@@ -64,6 +64,15 @@ class ControllerStore:
         at: datetime = row[0]
         return at
 
+    async def latch(self, provider: str, *, expected: int, missing: int) -> bool:
+        """Write down that too much is missing there; whether an operator has said go."""
+        row = await self._database.fetchrow(FOR_CONTROLLER["latch"], provider, expected, missing)
+        is_released: bool = row["is_released"]
+        return is_released
+
+    async def unlatch(self, provider: str) -> None:
+        await self._database.execute(FOR_CONTROLLER["unlatch"], provider)
+
     async def persist(self, changes: Sequence[Change], *, epoch: int) -> frozenset[str]:
         """Write the batch in one statement; the ids of the rows that were still as they had been read.
 

@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from torpor.domain.errors import Reason
+from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningNow
 from torpor.domain.records import Archive, ArchiveKey, Workspace
 from torpor.domain.states import Operation, Outcome, Phase, Wish
@@ -130,9 +131,12 @@ class ServiceStore:
         rows = await self._database.fetch(FOR_SERVICE["archives_of"], uuid.UUID(workspace_id))
         return [_to_stored_archive(row) for row in rows]
 
-    async def alive(self) -> None:
-        """Returns when the database answers."""
-        await self._database.fetchrow(FOR_SERVICE["alive"])
+    async def latches(self) -> Sequence[Latch]:
+        return [Latch(**row) for row in await self._database.fetch(FOR_SERVICE["latches"])]
+
+    async def release_latch(self, provider: str) -> bool:
+        """An operator says go; False when nothing is latched there."""
+        return await self._database.fetchrow(FOR_SERVICE["release_latch"], provider) is not None
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator["Writing"]:

@@ -97,3 +97,13 @@ WITH input AS (
     ON CONFLICT (key) DO UPDATE SET proven_at = excluded.proven_at
 )
 SELECT id FROM written;
+
+-- name: latch
+-- Too much is missing at this provider; whether an operator has said go already.
+INSERT INTO latches (provider, expected, missing) VALUES ($1, $2, $3)
+ON CONFLICT (provider) DO UPDATE SET expected = excluded.expected, missing = excluded.missing
+RETURNING released_at IS NOT NULL AS is_released;
+
+-- name: unlatch
+-- The view has recovered.
+DELETE FROM latches WHERE provider = $1;

@@ -114,5 +114,10 @@ SELECT key, op_id, generation, revision, manifest_root, size_bytes, home_bytes, 
 FROM archives WHERE workspace_id = $1 AND orphan_since IS NULL
 ORDER BY proven_at DESC;
 
--- name: alive
-SELECT 1;
+-- name: latches
+-- Where so much is missing that nothing is touched.
+SELECT provider, since, expected, missing, released_at FROM latches ORDER BY provider;
+
+-- name: release_latch
+-- An operator says go.
+UPDATE latches SET released_at = now() WHERE provider = $1 RETURNING provider;

@@ -1,0 +1,27 @@
+"""Has so much disappeared at once that it must be the view that is wrong?
+
+A disk that was not mounted, a cluster that answers with an empty list: nothing of that is a reason to declare homes lost.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+AT_LEAST = 3
+MORE_THAN_PERCENT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Latch:
+    """While it holds, nothing is touched at this provider."""
+
+    provider: str
+    since: datetime
+    expected: int
+    missing: int
+    released_at: datetime | None
+    """An operator looked, and it is really so."""
+
+
+def too_much_is_missing(*, expected: int, missing: int) -> bool:
+    """Of `expected` homes, `missing` are not seen that were there at the last look."""
+    return missing >= AT_LEAST and missing * 100 > expected * MORE_THAN_PERCENT
