@@ -42,6 +42,8 @@ CHUNK = 1 << 16
 PROBE_S = 1.0
 STRAGGLERS_S = 1.0
 """How long the rest of the tree may take once the program itself has ended on request: a shell at a terminal ignores TERM."""
+HANGS_UP_S = 10.0
+"""How long a caller may take to hang up after it was told how its command ended."""
 AFTER_EXIT_S = 0.2
 """How long a command's output is still read after its end: what it left behind may hold the pipe for ever."""
 OOM_SCORE = 300
@@ -307,6 +309,8 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
                 writer.write(frame(NO if answer is None else YES))
             case "execute":
                 await execute(request, reader, writer, children)
+                await writer.drain()
+                await hung_up(reader)
             case _:
                 pass
         await writer.drain()
@@ -314,6 +318,14 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
         pass  # the caller hung up, or is none of ours
     finally:
         writer.close()
+
+
+async def hung_up(reader: asyncio.StreamReader) -> None:
+    """The caller has heard the answer. To close before that, while it still writes, would cost it what it has not read yet."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HANGS_UP_S):
+            while await reader.read(1 << 16):
+                pass
 
 
 async def execute(

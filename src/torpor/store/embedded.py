@@ -125,6 +125,11 @@ def processes_in(cluster: Path) -> list[int]:
     return found
 
 
+def removed(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
 def kill(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -271,7 +276,7 @@ class EmbeddedPostgres:
 
     async def _ensure_cluster(self) -> None:
         for leftover in self.data_dir.glob("new-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            await self._remove(leftover)
         if not self.cluster.exists():
             await self._make_cluster()
         version_file = self.cluster / "PG_VERSION"
@@ -286,6 +291,13 @@ class EmbeddedPostgres:
                 f" Set PG_BIN to the binaries of PostgreSQL {made_by}, or dump with those and load into a new folder."
             )
         self._ensure_owner(self.cluster)
+
+    async def _remove(self, leftover: Path) -> None:
+        """Of a first start that was killed; a process of it may still be writing there, and then it is not gone at once."""
+        until = time.monotonic() + IMMEDIATE_STOP_TIMEOUT_S
+        while not removed(leftover) and time.monotonic() < until:
+            kill(processes_in(leftover / "cluster"), signal.SIGKILL)
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _make_cluster(self) -> None:
         aside = Path(tempfile.mkdtemp(prefix="new-", dir=self.data_dir))
