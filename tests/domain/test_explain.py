@@ -61,6 +61,11 @@ def test_a_delete_that_stands_offers_purge_and_undelete() -> None:
     assert f"torpor undelete {row.name}" in commands
 
 
+def test_who_is_held_back_is_told_why_nothing_happens() -> None:
+    assert any("Held back" in line for line in explain(workspace(), (), ("process",)).lines)
+    assert not any("Held back" in line for line in explain(workspace(), ()).lines)
+
+
 def test_a_turn_is_announced() -> None:
     row = workspace(
         phase=Phase.STANDBY,

@@ -171,7 +171,8 @@ def _workspaces(wishes: Wishes, runtime: Runtime, base_url: str) -> APIRouter:
     async def explain_it(workspace: str, user: SignedIn) -> wire.ExplanationOut:
         found = await wishes.find(user, workspace)
         keys = tuple(str(one.archive.key) for one in await wishes.archives(user, found.id))
-        return wire.explanation_out(found, explain(found, keys))
+        held_back_at = tuple(latch.provider for latch in await wishes.latches() if latch.released_at is None)
+        return wire.explanation_out(found, explain(found, keys, held_back_at))
 
     @router.post("/workspaces/{workspace}/exec")
     async def execute(workspace: str, body: wire.Exec, user: SignedIn) -> wire.ExecOut:

@@ -72,8 +72,8 @@ PHASE_OF_WISH: Mapping[Wish, Phase] = {
 }
 
 
-def explain(workspace: Workspace, archive_keys: tuple[str, ...]) -> Explanation:
-    """`archive_keys`: the archives that can be gone back to, the latest first."""
+def explain(workspace: Workspace, archive_keys: tuple[str, ...], held_back_at: tuple[str, ...] = ()) -> Explanation:
+    """`archive_keys`: the archives that can be gone back to, the latest first; `held_back_at`: where nothing is touched."""
     lines = [
         f"Wished: {workspace.desired_state} (wish {workspace.wish_version}).",
         f"Seen: {_seen(workspace)}.",
@@ -83,6 +83,9 @@ def explain(workspace: Workspace, archive_keys: tuple[str, ...]) -> Explanation:
     if waiting:
         until = f" until {waiting.until.isoformat(timespec='seconds')}" if waiting.until else ""
         lines.append(f"Under way: {OPERATION_MEANS[workspace.operation]}; waiting for {waiting.what}{until}.")
+    if held_back_at:
+        where = " and ".join(held_back_at)
+        lines.append(f"Held back: so many homes are missing at {where} that nothing is touched there; see `torpor doctor`.")
     why = _why(workspace)
     if why:
         lines.append(f"Why: {why}")
