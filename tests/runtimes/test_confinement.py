@@ -36,7 +36,13 @@ async def test_other_homes_and_torpors_data_are_not_there(machine: Machine) -> N
     assert (machine.process.places.volume(one) / "home" / "secret.txt").read_text() == "treasure\n"
     assert (await machine.sh(two, "ls -A /home")).stdout == b"workspace\n"
     assert (await machine.sh(two, "ls -A $HOME")).stdout == b""
-    for path in (machine.data, machine.process.places.run, machine.process.places.volume(one), "/root/.ssh", "/etc/shadow"):
+    for path in (
+        machine.data,
+        machine.process.places.run,
+        machine.process.places.volume(one),
+        Path.home() / ".ssh",
+        "/etc/shadow",
+    ):
         assert (await machine.sh(two, f"test -e {path}")).exit_code == 1, path
     found = await machine.sh(two, "find / -xdev -name secret.txt -o -xdev -name marker.json 2>/dev/null | grep -v ^/proc")
     assert found.stdout == b""
