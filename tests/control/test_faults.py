@@ -122,6 +122,31 @@ async def test_a_vanished_volume_is_not_rolled_back_to_an_older_archive(database
         assert [volume.files for volume in here.world.volumes.values()] == [{"note": b"hello"}]
 
 
+@pytest.mark.parametrize("fate", ["lost", "another"])
+async def test_an_archive_that_is_lost_or_another_is_lost_data_before_anything_is_made(database_url: str, fate: str) -> None:
+    async with plant(database_url) as here:
+        await asleep(here)
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        archived = await here.until_phase("demo", Phase.ARCHIVED)
+        assert archived.archive is not None
+        key = str(archived.archive.key)
+        kept = here.world.archives.pop(key)
+        if fate == "another":
+            here.world.archives[key] = ({}, "another root")
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        lost = await here.until_phase("demo", Phase.ERROR)
+        assert lost.error is not None
+        assert lost.error.reason is Reason.DATA_LOST
+        assert lost.error.context["archive_key"] == key
+        assert lost.conditions.archive_ready.reason == "Lost"
+        assert not here.world.volumes
+
+        here.world.archives[key] = kept
+        await here.wishes.recover(here.user, "demo", archive_key=key)
+        await here.until_phase("demo", Phase.RUNNING)
+        assert [volume.files for volume in here.world.volumes.values()] == [{"note": b"hello"}]
+
+
 async def test_recover_with_an_empty_home(database_url: str) -> None:
     async with plant(database_url) as here:
         workspace_id = await asleep(here)

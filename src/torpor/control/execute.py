@@ -51,17 +51,13 @@ class Hands:
                 await runtime.mark_volume(home, Marker(workspace.id, generation, ""), fence)
                 return SaidDone()
             case Restore(generation, archive, discard):
+                # Asked before anything is made: an archive that is lost is found out at once, and leaves no half-made volume.
+                _require_proven(archive, await self.archives.manifest_root(archive.key))
                 await self._discard(workspace, discard, fence)
                 home = Home(workspace.id, generation)
                 await runtime.ensure_volume(home, fence)
                 result = await runtime.run_at_home(home, self.archives.unpack_job(archive.key), fence, progress)
-                if result["manifest_root"] != archive.manifest_root:
-                    raise Failed(
-                        Code.CHECKSUM_MISMATCH,
-                        f"the archive {archive.key} is not the one that was proven",
-                        expected=archive.manifest_root,
-                        actual=result["manifest_root"],
-                    )
+                _require_proven(archive, result["manifest_root"])
                 await runtime.mark_volume(home, Marker(workspace.id, generation, archive.manifest_root), fence)
                 return SaidDone()
             case Start(generation, revision):
@@ -112,6 +108,16 @@ class Hands:
         except Unavailable as out:
             return ProviderOut(f"the runtime cannot be reached: {out.message}")
         return Broke(Reason.UNREACHABLE, message)
+
+
+def _require_proven(archive: Archive, root: object) -> None:
+    if root != archive.manifest_root:
+        raise Failed(
+            Code.CHECKSUM_MISMATCH,
+            f"the archive {archive.key} is not the one that was proven",
+            expected=archive.manifest_root,
+            actual=root,
+        )
 
 
 def _proved(proven: Proven, generation: int, revision: int) -> Proved:
