@@ -46,7 +46,7 @@ check: ## style, types, layers, and documents against the source
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tools/docs.py --check
+	$(BIN)/python -m tools.docs --check
 
 format: ## let ruff write the style
 	@$(PYTHON) tools/bootstrap.py --dev
@@ -55,7 +55,7 @@ format: ## let ruff write the style
 
 docs: ## draw the reference pages from the source
 	@$(PYTHON) tools/bootstrap.py --dev
-	$(BIN)/python tools/docs.py
+	$(BIN)/python -m tools.docs
 
 bench: ## every benchmark, one after the other
 	@$(PYTHON) tools/bootstrap.py --dev

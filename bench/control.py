@@ -1,21 +1,24 @@
-"""What does an idle tick cost?
+"""What does an idle tick cost, and how fast do many wishes come true?
 
-With nothing to do: the time of one look, the SQL statements it sends and the rows it writes, over 1,000 and 10,000 workspaces
-on a fake runtime and a real PostgreSQL. No row may be written, and the statements may not depend on how many there are.
+With nothing to do: the time of one look, the SQL statements it sends, the rows it writes and the memory it keeps, over 1,000
+to 100,000 workspaces on a fake runtime and a real PostgreSQL. No row may be written, and the statements may not depend on how
+many there are. Then 5,000 sleepers are wished awake at once.
 
-    python bench/control.py [--sizes 1000,10000] [--looks 20] [--json]
+    python bench/control.py [--looks 20] [--wishes 5000] [--json]
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import statistics
 import sys
 import tempfile
 import time
+import tracemalloc
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +29,18 @@ from torpor.control.controller import Controller
 from torpor.control.execute import Hands
 from torpor.control.pace import Intervals
 from torpor.domain.knobs import Knobs
+from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Marker
+from torpor.domain.shards import ALL_SHARDS
+from torpor.domain.states import Wish
 from torpor.ports import Container, Home, Limits, Program
 from torpor.runtimes.fake import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.for_controller import ControllerStore
+from torpor.store.for_service import ServiceStore
 from torpor.store.migrate import migrate
+from torpor.wishes import Ttls, Wishes
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
 PROGRAM = Program("command", ("true",))
@@ -42,18 +50,51 @@ COLUMNS = (
 )
 
 
+# (workspaces, awake, standing by); the others are archived.
+SHAPES = (
+    (1_000, 1_000, 0),
+    (10_000, 10_000, 0),
+    (10_000, 1_000, 0),
+    (10_000, 1_000, 9_000),
+    (100_000, 1_000, 0),
+)
+
+
+@dataclass(frozen=True)
+class Life:
+    life: int
+    shards: frozenset[int] = ALL_SHARDS
+
+    def lives(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Result:
     workspaces: int
     awake: int
+    standby: int
     look_ms_median: float
     look_ms_worst: float
     statements_per_look: float
     rows_written: int
+    complete_look_ms: float
+    """Once in a while everything that has something to be watched is read again."""
+    bytes_per_watched: int
 
 
-async def populate(url: str, world: FakeWorld, count: int, awake: int) -> None:
-    """`awake` of them run, the others are archived; rows and world agree."""
+@dataclass(frozen=True)
+class Converged:
+    wishes: int
+    accepted_s: float
+    converged_s: float
+    """From the first wish to the last workspace that runs."""
+    looks: int
+    statements: int
+
+
+async def populate(url: str, world: FakeWorld, count: int, awake: int, standby: int) -> None:
+    """So many run and stand by, the others are archived; rows and world agree."""
     connection = await asyncpg.connect(url)
     owner = uuid.uuid4()
     await connection.execute("TRUNCATE workspaces, users CASCADE")
@@ -62,12 +103,14 @@ async def populate(url: str, world: FakeWorld, count: int, awake: int) -> None:
     def rows() -> Iterator[tuple[Any, ...]]:
         for number in range(count):
             workspace_id = uuid.uuid4()
-            wish = "RUNNING" if number < awake else "ARCHIVED"
-            if number < awake:
+            has_home = number < awake + standby
+            wish = "RUNNING" if number < awake else "STANDBY" if has_home else "ARCHIVED"
+            if has_home:
                 home = Home(str(workspace_id), 1)
                 world.volumes[home] = FakeVolume(marker=Marker(str(workspace_id), 1, ""), opened_revision=1)
+            if number < awake:
                 world.containers[str(workspace_id)] = FakeContainer(Container(home, 1, PROGRAM, LIMITS), epoch=0)
-            archive = (None,) * 4 if number < awake else (f"{workspace_id}/{uuid.uuid4()}", 1, 1, "root")
+            archive = (None,) * 4 if has_home else (f"{workspace_id}/{uuid.uuid4()}", 1, 1, "root")
             yield (
                 workspace_id,
                 f"w-{number}",
@@ -80,7 +123,7 @@ async def populate(url: str, world: FakeWorld, count: int, awake: int) -> None:
                 wish,
                 1,
                 1,
-                number < awake,
+                has_home,
                 *archive,
             )
 
@@ -98,66 +141,127 @@ async def versions(url: str) -> int:
         await connection.close()
 
 
-async def measure(url: str, count: int, awake: int, looks: int) -> Result:
-    world = FakeWorld()
-    await populate(url, world, count, awake)
-    database = await Database.open(url, Role.CONTROLLER)
-    store = ControllerStore(database)
+async def controlling(database: Database, world: FakeWorld, parallel: int = 8) -> Controller:
+    store = ControllerStore(database, provider="fake")
     hands = Hands(FakeRuntime(world), FakeArchives(world), lambda _workspace: PROGRAM, LIMITS)
-    controller = Controller(
-        store, hands, epoch=await store.take_epoch("bench"), knobs=Knobs(), intervals=Intervals(), parallel=8
-    )
+    life = Life(await store.join("bench", "fake:bench", expiry_s=3600, exclusive=True))
+    return Controller(store, hands, life=life, knobs=Knobs(), intervals=Intervals(), parallel=parallel)
+
+
+async def measure(url: str, count: int, awake: int, standby: int, looks: int) -> Result:
+    world = FakeWorld()
+    await populate(url, world, count, awake, standby)
+    database = await Database.open(url, Role.CONTROLLER)
     # The first looks write down what was never observed before; from then on nothing changes.
+    before = await controlling(database, world)
     for _ in range(3):
-        await controller.look()
-    written_before, sent_before = controller.tally.rows_written, database.statements
+        await before.look()
     versions_before = await versions(url)
+    controller = await controlling(database, world)
+    gc.collect()
+    tracemalloc.start()
+    began = time.perf_counter()
+    await controller.look()
+    complete_ms = (time.perf_counter() - began) * 1000
+    gc.collect()
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    sent_before = database.statements
     times_ms = []
     for _ in range(looks):
         began = time.perf_counter()
         await controller.look()
         times_ms.append((time.perf_counter() - began) * 1000)
+    assert await versions(url) == versions_before, "a row was written in an idle look"
     result = Result(
         workspaces=count,
         awake=awake,
+        standby=standby,
         look_ms_median=round(statistics.median(times_ms), 2),
         look_ms_worst=round(max(times_ms), 2),
         statements_per_look=(database.statements - sent_before) / looks,
-        rows_written=controller.tally.rows_written - written_before,
+        rows_written=controller.tally.rows_written,
+        complete_look_ms=round(complete_ms, 1),
+        bytes_per_watched=kept_bytes // (awake + standby),
     )
-    assert await versions(url) == versions_before, "a row was written in an idle look"
     await database.close()
     return result
 
 
-async def main(sizes: list[int], looks: int) -> list[Result]:
+async def converge(url: str, count: int) -> Converged:
+    """So many that stand by are wished awake at once, through the service layer."""
+    world = FakeWorld()
+    await populate(url, world, count, awake=0, standby=count)
+    database, service_database = await Database.open(url, Role.CONTROLLER), await Database.open(url, Role.SERVICE)
+    controller = await controlling(database, world, parallel=64)
+    for _ in range(3):
+        await controller.look()
+    loop = asyncio.create_task(controller.run())
+    service = ServiceStore(service_database)
+    known = await service.user_by_name("ada")
+    assert known is not None
+    wishes = Wishes(
+        service,
+        limits=RunningLimits(per_user=count, overall=count),
+        ttls=Ttls(),
+        new_id=lambda: str(uuid.uuid4()),
+        hint=controller.hint,
+    )
+    sent_before, looks_before = database.statements, controller.tally.looks
+    began = time.perf_counter()
+    at_once = asyncio.Semaphore(64)
+
+    async def wish(number: int) -> None:
+        async with at_once:
+            await wishes.wish(known[0], f"w-{number}", Wish.RUNNING)
+
+    await asyncio.gather(*(wish(number) for number in range(count)))
+    accepted_s = time.perf_counter() - began
+    connection = await asyncpg.connect(url)
+    while await connection.fetchval("SELECT count(*) FROM workspaces WHERE phase <> 'RUNNING' OR operation <> 'NONE'"):
+        await asyncio.sleep(0.05)
+    converged_s = time.perf_counter() - began
+    await connection.close()
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+    result = Converged(
+        wishes=count,
+        accepted_s=round(accepted_s, 2),
+        converged_s=round(converged_s, 2),
+        looks=controller.tally.looks - looks_before,
+        statements=database.statements - sent_before,
+    )
+    await database.close()
+    await service_database.close()
+    return result
+
+
+async def main(looks: int, wishes: int) -> tuple[list[Result], Converged]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    results = []
     with tempfile.TemporaryDirectory(prefix="torpor-bench-") as folder:
         async with EmbeddedPostgres(Path(folder)) as postgres:
             await migrate(postgres.dsn)
-            for count in sizes:
-                for awake in (count, count // 10):
-                    results.append(await measure(postgres.dsn, count, awake, looks))
-                    print(results[-1], file=sys.stderr, flush=True)
-    return results
+            results = []
+            for shape in SHAPES:
+                results.append(await measure(postgres.dsn, *shape, looks))
+                print(results[-1], file=sys.stderr, flush=True)
+            return results, await converge(postgres.dsn, wishes)
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--sizes", default="1000,10000")
     arguments.add_argument("--looks", type=int, default=20)
+    arguments.add_argument("--wishes", type=int, default=5000)
     arguments.add_argument("--json", action="store_true")
     chosen = arguments.parse_args()
-    measured = asyncio.run(main([int(size) for size in chosen.sizes.split(",")], chosen.looks))
+    measured, converged = asyncio.run(main(chosen.looks, chosen.wishes))
     if chosen.json:
-        print(json.dumps([asdict(one) for one in measured]))
+        print(json.dumps({"looks": [asdict(one) for one in measured], "converged": asdict(converged)}))
     else:
-        print(f"{'workspaces':>10} {'awake':>7} {'median ms':>10} {'worst ms':>9} {'statements':>11} {'rows written':>13}")
+        columns = [field.name for field in fields(Result)]
+        print(" | ".join(columns))
         for one in measured:
-            print(
-                f"{one.workspaces:>10} {one.awake:>7} {one.look_ms_median:>10} {one.look_ms_worst:>9}"
-                f" {one.statements_per_look:>11} {one.rows_written:>13}"
-            )
+            print(" | ".join(str(getattr(one, column)).rjust(len(column)) for column in columns))
+        print(converged)
     assert all(one.rows_written == 0 for one in measured), "an idle look wrote something"
-    assert len({one.statements_per_look for one in measured}) == 1, "the statements depend on the number of workspaces"
+    assert {one.statements_per_look for one in measured} == {1}, "the statements depend on the number of workspaces"

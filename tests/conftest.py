@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import Bus
 from torpor.store.embedded import EmbeddedPostgres
 
 TEMPLATE = "torpor_template"
@@ -63,3 +65,19 @@ async def fresh_database(postgres: EmbeddedPostgres, template: str) -> AsyncIter
         await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     finally:
         await connection.close()
+
+
+@pytest.fixture(scope="session")
+async def valkey(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedValkey]:
+    """A running Valkey. Who kills or restarts one starts their own."""
+    async with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture
+async def redis_url(valkey: EmbeddedValkey) -> str:
+    """A bus without any memory. Channels know no database numbers, so nobody else may use the server meanwhile."""
+    bus = await Bus.open(valkey.url)
+    await bus.ask(("FLUSHALL",))
+    await bus.close()
+    return valkey.url

@@ -1,7 +1,7 @@
 """Which documents repeat the source, and do they still say the same?
 
-python tools/docs.py            draws them
-python tools/docs.py --check    fails when one of them is not as it would be drawn
+python -m tools.docs            draws them
+python -m tools.docs --check    fails when one of them is not as it would be drawn
 """
 
 import json
@@ -9,6 +9,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from prometheus_client.metrics import MetricWrapperBase
+from tools.grafana import dashboard
+
+from torpor import metrics
 from torpor.api.refusals import STATUS_OF
 from torpor.domain.effects import NEXT_EFFECT
 from torpor.domain.errors import CODE_MEANS, IS_RETRIED
@@ -102,6 +106,26 @@ def templates_page() -> str:
     )
 
 
+def metrics_page() -> str:
+    rows = [
+        (f"`{name}`", str(collector._type), ", ".join(collector._labelnames) or "-", collector._documentation)
+        for name, collector in sorted(collectors().items())
+    ]
+    return DRAWN + "\n".join(
+        (
+            "# Metrics\n",
+            "At `/metrics` of every process, for Prometheus; `deploy/grafana/torpor.json` is a dashboard of them.\n",
+            table(("name", "kind", "labels", "what it is"), rows),
+        )
+    )
+
+
+def collectors() -> Mapping[str, MetricWrapperBase]:
+    """Every metric there is, by the name under which Prometheus knows it."""
+    found = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
+    return {one._name + ("_total" if one._type == "counter" else ""): one for one in found}
+
+
 def openapi() -> str:
     from typing import Any, cast
 
@@ -192,6 +216,8 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/settings.md": settings_page,
     "docs/reference/templates.md": templates_page,
+    "docs/reference/metrics.md": metrics_page,
+    "deploy/grafana/torpor.json": dashboard,
     "docs/reference/openapi.json": openapi,
     "docs/pictures/states.svg": picture,
 }

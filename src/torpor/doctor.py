@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from torpor.archives.archives import HomeArchives
+from torpor.bus.redis import Bus
 from torpor.domain.errors import TorporError
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
@@ -33,7 +34,7 @@ class Finding:
 
 async def examine(settings: Settings) -> list[Finding]:
     """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
-    findings = [_python_finding(), _data_finding(settings), await _database_finding(settings)]
+    findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
     archives_ok = await HomeArchives(settings.archives_at).reachable()
     findings.append(
         Finding(
@@ -98,3 +99,16 @@ async def _database_finding(settings: Settings) -> Finding:
     enough = version.major >= OLDEST_POSTGRESQL
     advice = "" if enough else f"use PostgreSQL {OLDEST_POSTGRESQL} or newer"
     return Finding("database", enough, f"PostgreSQL {version.major}.{version.minor} answers", advice, blocks=not enough)
+
+
+async def _bus_finding(settings: Settings) -> Finding:
+    if settings.redis_url is None:
+        return Finding("bus", True, "embedded Valkey in the data directory")
+    try:
+        bus = await Bus.open(settings.redis_url.get_secret_value())
+    except TorporError as error:
+        return Finding("bus", False, error.message, "check TORPOR_REDIS_URL", blocks=True)
+    answers = await bus.reachable()
+    await bus.close()
+    advice = "" if answers else "check TORPOR_REDIS_URL; until it answers hints are slower and nobody is put to sleep"
+    return Finding("bus", answers, "answers" if answers else "cannot be reached", advice)

@@ -154,6 +154,10 @@ class Runtime(Protocol):
         """The last lines that the program wrote (of the present container or the last one)."""
         ...
 
+    async def world(self) -> str:
+        """What this runtime sees, told apart from any other: controllers of different worlds must not share a database."""
+        ...
+
     def address(self, workspace_id: str) -> Address | None:
         """Where the running program answers; None when there is no container. No waiting, no I/O beyond a look."""
         ...
@@ -199,4 +203,73 @@ class Archives(Protocol):
 
     async def reachable(self) -> bool:
         """Whether the store as a whole answers."""
+        ...
+
+    def keys(self) -> AsyncIterator[ArchiveKey]:
+        """Every archive in the store, whether the database knows it or not; Unavailable when it cannot be listed to its end."""
+        ...
+
+    async def remove(self, key: ArchiveKey) -> None:
+        """There is no archive of this key. The manifest goes first: what is half removed is no archive."""
+        ...
+
+
+# ── the bus ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Hints(Protocol):
+    """Something changed: look at once. A hint that is lost costs time, nothing else."""
+
+    def wake(self, *workspace_ids: str) -> None:
+        """Returns at once and never fails; without ids: look at everything."""
+        ...
+
+    async def listen(self, on_hint: Callable[..., None]) -> None:
+        """Until cancelled: call it with the ids of every hint, and without any after the connection had been lost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a workspace is used just now, as far as the bus remembers."""
+
+    connections: int = 0
+    """Live ones: each has a lease that has not run out."""
+    idle_timer_s: float | None = None
+    """Seconds left; None: it has run out."""
+
+
+class Activity(Protocol):
+    """Who is being used. Every verb raises Unavailable when the bus cannot be asked: nobody sleeps because of that."""
+
+    async def renew(self, leases: Mapping[str, frozenset[str]], *, lease_s: float) -> None:
+        """These connections (by workspace) are live for another `lease_s`."""
+        ...
+
+    async def release(self, workspace_id: str, connection: str, *, idle_s: float) -> None:
+        """The connection is closed; when it was the last one the idle timer starts."""
+        ...
+
+    async def touch(self, idle_s: Mapping[str, float]) -> None:
+        """These workspaces were used just now: their idle timers start anew, with so many seconds."""
+        ...
+
+    async def uses(self, workspace_ids: Sequence[str]) -> Mapping[str, Use]:
+        """One answer for each that was asked for."""
+        ...
+
+    async def memory_s(self) -> float:
+        """For how long the bus has forgotten nothing; 0 (and the count begins) when it has lost its memory."""
+        ...
+
+
+class Feed(Protocol):
+    """What changed, to whoever listens now. What is lost here is read from the database."""
+
+    async def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        """(channel, message), in this order; Unavailable when the bus cannot be asked."""
+        ...
+
+    async def listen(self, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None]) -> None:
+        """Until cancelled: call for each message with its channel; `on_gap` whenever some may have been missed."""
         ...

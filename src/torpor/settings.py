@@ -6,14 +6,16 @@ it is handed what it reads. A wrong value is refused with its name, the value, a
 
 import tomllib
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from torpor.domain.errors import Refused
 from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
+from torpor.domain.retention import Retention
 from torpor.domain.states import Operation
 
 PREFIX = "TORPOR_"
@@ -30,13 +32,18 @@ class Settings(BaseModel):
     database_url: SecretStr | None = Field(
         None, description="Any PostgreSQL 15 or newer; without it a private one is started in the data directory."
     )
+    redis_url: SecretStr | None = Field(
+        None, description="Any Redis 6.2 or Valkey; without it a private one is started in the data directory."
+    )
     archive_url: SecretStr | None = Field(
         None,
         description="Where homes sleep: file:///dir, s3://bucket/prefix, gs://, az://; default: in the data directory.",
     )
-    runtime: Literal["auto", "process"] = Field(
-        "auto", description="What runs workspaces; `auto` takes the best one this machine has."
+    runtime: Literal["auto", "process", "fake"] = Field(
+        "auto",
+        description="What runs workspaces; `auto` takes the best one this machine has. `fake` runs nothing: it is for trials.",
     )
+    fake_engine: Path | None = Field(None, description="The socket of the engine behind the runtime `fake`.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
 
     reconciler_interval: Seconds = Field(10, description="Seconds between two looks at everything.")
@@ -52,8 +59,27 @@ class Settings(BaseModel):
     reconciler_archiving_timeout: Seconds = Field(1800, description="Seconds ARCHIVING may make no progress.")
     reconciler_deleting_timeout: Seconds = Field(300, description="Seconds DELETING may make no progress.")
     coordinator_lock_id: int = Field(
-        12345, description="The advisory lock that the controller of a database holds; unique in that database."
+        12345, description="The advisory lock that the leader of a database's controllers holds; unique in that database."
     )
+    coordinator_retry_interval: Seconds = Field(5, description="Seconds between two attempts to lead.")
+    coordinator_node_id: str | None = Field(
+        None, min_length=1, max_length=200, description="What this process is called; default: the host's name and process id."
+    )
+    coordinator_heartbeat: Seconds = Field(2, description="Seconds between two signs of life of a controller.")
+    coordinator_expiry: Seconds = Field(
+        10, description="Seconds without a sign of life after which others take over; several times the heartbeat."
+    )
+
+    ttl_interval: Seconds = Field(60, description="Seconds between two looks for workspaces that nobody uses.")
+    connection_lease: Seconds = Field(
+        30, description="Seconds after which a connection through a proxy that died is forgotten."
+    )
+    gc_interval: Seconds = Field(3600, description="Seconds between two collections of archives that nobody refers to.")
+    gc_grace: Seconds = Field(7200, description="Seconds between finding an archive to be an orphan and removing it.")
+    gc_keep: int = Field(5, ge=1, description="How many of its last archives a workspace keeps in any case.")
+    undelete_grace: Seconds = Field(7 * 86_400, description="Seconds in which a deleted workspace can be had back.")
+    events_retention: Seconds = Field(86_400, description="Seconds for which missed events can be replayed.")
+    events_heartbeat: Seconds = Field(30, description="Seconds between two signs of life on a stream of events.")
 
     max_running_per_user: int = Field(2, ge=0, description="How many workspaces of one user may run at once.")
     max_running_global: int = Field(100, ge=0, description="How many workspaces may run at once in all.")
@@ -68,6 +94,15 @@ class Settings(BaseModel):
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _outlives_a_missed_heartbeat(self) -> "Settings":
+        if self.coordinator_expiry < 2 * self.coordinator_heartbeat:
+            raise ValueError(
+                f"coordinator_expiry ({self.coordinator_expiry:g} s) must be at least twice coordinator_heartbeat "
+                f"({self.coordinator_heartbeat:g} s)"
+            )
+        return self
 
     @property
     def base_url(self) -> str:
@@ -94,6 +129,14 @@ class Settings(BaseModel):
             max_retries=self.reconciler_max_retries,
             retry_base_s=self.reconciler_retry_backoff,
             retry_cap_s=self.reconciler_retry_backoff_max,
+        )
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(
+            keep=self.gc_keep,
+            grace=timedelta(seconds=self.gc_grace),
+            undelete_grace=timedelta(seconds=self.undelete_grace),
         )
 
     @property
@@ -153,11 +196,13 @@ def _from_toml(path: Path, text: str) -> dict[str, tuple[str, Any]]:
 
 
 # Never printed, not even when they are wrong.
-SECRET = frozenset({"database_url", "archive_url"})
+SECRET = frozenset({"database_url", "redis_url", "archive_url"})
 
 
 def _explain(error: Any, said: Mapping[str, tuple[str, Any]]) -> str:
-    name = str(error["loc"][0]) if error["loc"] else "?"
+    if not error["loc"]:
+        return f"the settings do not fit together: {str(error['msg']).removeprefix('Value error, ')}"
+    name = str(error["loc"][0])
     where, value = said.get(name, ("?", "?"))
     shown = "that value" if name in SECRET else repr(str(value))
     return f"{where}: {shown} is not allowed: {error['msg']}"

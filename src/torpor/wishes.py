@@ -3,22 +3,41 @@
 The one writer of `desired_state` and of everything else that people decide: whoever wishes something comes through here.
 """
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from torpor.domain.errors import Reason, Refused
+from torpor.activity import Ask, Touch, ignored
+from torpor.domain.errors import Reason, Refused, Unavailable
+from torpor.domain.explain import Explanation, explain
+from torpor.domain.idle import BusSays, Facts, GoDown, StayAwake, WorkLease, decide, has_step_down, reasons_to_stay
 from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits, admit
 from torpor.domain.names import check_name, is_id, is_name
 from torpor.domain.records import Archive, ErrorInfo, Workspace
-from torpor.domain.states import Phase, Wish
-from torpor.store.for_service import Attempt, NameTaken, NewWorkspace, ServiceStore, StoredArchive, User, Writing
+from torpor.domain.states import Phase, Wish, WishOrigin
+from torpor.store.for_service import (
+    ArchiveStanding,
+    Attempt,
+    Due,
+    NameTaken,
+    NewWorkspace,
+    ServiceStore,
+    StoredArchive,
+    User,
+    Writing,
+)
 from torpor.templates.catalogue import DEFAULT, program, template
 
 # Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
 SAYABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
+
+BUS_PATIENCE_S = 2.0
+LONGEST_HOLD_S = 7 * 86_400
+MOST_HOLDS = 20
+LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +61,18 @@ class Wishes:
         ttls: Ttls,
         new_id: Callable[[], str],
         hint: Callable[[str], None],
+        touch: Touch = ignored,
+        ask: Ask | None = None,
+        lease_s: float = 30,
     ) -> None:
         self._store = store
         self._limits = limits
         self._ttls = ttls
         self._new_id = new_id
         self._hint = hint
+        self._touch = touch
+        self._ask = ask
+        self._lease_s = lease_s
 
     async def create(
         self,
@@ -78,6 +103,8 @@ class Wishes:
                 admit(await writing.running_besides(new.id, owner_id=user.id), self._limits)
             await writing.create(new)
         self._hint(new.id)
+        if desired_state is Wish.RUNNING:
+            self._touch(new.id, new.standby_ttl_s)
         return await self.find(user, new.id)
 
     async def find(self, user: User, id_or_name: str, *, deleted_first: bool = False) -> Workspace:
@@ -135,7 +162,23 @@ class Wishes:
                 await writing.set_ttls(found.id, standby_ttl_s=standby_s, archive_ttl_s=archive_s)
             if desired_state is not None:
                 await writing.set_wish(found.id, desired_state)
+        if desired_state is Wish.RUNNING:
+            self._touch(found.id, standby_s)
         return await self._wished(user, found)
+
+    async def wake(self, user: User, id_or_name: str) -> Workspace:
+        """Somebody knocked. Many at once wish once; a refusal leaves the wish, and an error is for a person to clear."""
+        found = await self.find(user, id_or_name)
+        if not _is_awake(found):
+            async with self._store.writing() as writing:
+                workspace = await self._locked(writing, found)
+                _check_wakeable(workspace)
+                if workspace.desired_state is not Wish.RUNNING:
+                    admit(await writing.running_besides(found.id), self._limits)
+                    await writing.set_wish(found.id, Wish.RUNNING, origin=WishOrigin.WAKE)
+            self._hint(found.id)
+        self._touch(found.id, found.standby_ttl_s)
+        return await self.find(user, found.id)
 
     async def delete(self, user: User, id_or_name: str, *, purge: bool = False) -> Workspace:
         """Accepted from every state. A last archive is kept for `undelete`, unless it is purged."""
@@ -153,6 +196,7 @@ class Wishes:
                 raise Refused("not_deleted", f"{workspace.name!r} is not deleted", workspace=workspace.name)
             if workspace.purge:
                 raise Refused("purged", f"{workspace.name!r} was purged; its home was given up", workspace=workspace.name)
+            await _require_kept(writing, workspace)
             await writing.set_wish(workspace.id, Wish.ARCHIVED)
         return await self._wished(user, found)
 
@@ -165,6 +209,7 @@ class Wishes:
             if error is None or not error.is_terminal:
                 raise Refused("not_in_error", f"{workspace.name!r} is not in ERROR; there is nothing to recover from")
             kept = await writing.archives(workspace.id)
+            await _refuse_marked(writing, workspace, archive_key)
             archive = _way_out(workspace, error, kept, archive_key=archive_key, empty=empty)
             await writing.set_recovery(workspace.id, archive, empty=empty)
         return await self._wished(user, found)
@@ -174,6 +219,110 @@ class Wishes:
 
     async def archives(self, user: User, id_or_name: str) -> Sequence[StoredArchive]:
         return await self._store.archives((await self.find(user, id_or_name)).id)
+
+    # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def hold(self, user: User, id_or_name: str, *, reason: str, seconds: float) -> WorkLease:
+        """Keep it awake while it is: a hold wakes nobody, and outlives no expiry."""
+        reason = reason.strip()
+        _check_hold(reason, seconds)
+        found = await self.find(user, id_or_name)
+        async with self._store.writing() as writing:
+            # Whoever puts it to sleep holds the same row meanwhile, so this comes before that or after it.
+            workspace = await self._locked(writing, found)
+            if workspace.deleted_at is not None:
+                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+            if len(await writing.work_leases(workspace.id)) >= MOST_HOLDS:
+                raise Refused("bad_lease", f"{workspace.name!r} is held {MOST_HOLDS} times already; end one of them first")
+            return await writing.create_work_lease(
+                self._new_id(), workspace.id, reason=reason, created_by=user.username, lives_s=seconds
+            )
+
+    async def holds(self, user: User, id_or_name: str) -> Sequence[WorkLease]:
+        return await self._store.work_leases((await self.find(user, id_or_name)).id)
+
+    async def end_hold(self, user: User, id_or_name: str, lease_id: str | None = None) -> None:
+        """This one, or all there are."""
+        found = await self.find(user, id_or_name)
+        ended = 0
+        if lease_id is None or is_id(lease_id):
+            async with self._store.writing() as writing:
+                ended = await writing.delete_work_leases(found.id, lease_id)
+        if lease_id is not None and not ended:
+            raise Refused("not_found", f"{found.name!r} is not held by {lease_id!r}", workspace=found.name)
+
+    @contextlib.asynccontextmanager
+    async def using(self, workspace: Workspace) -> AsyncIterator[None]:
+        """It is used for as long as this takes, a command that runs in it, for one."""
+        touching = asyncio.create_task(self._keep_touching(workspace))
+        try:
+            yield
+        finally:
+            touching.cancel()
+            self._touch(workspace.id, workspace.standby_ttl_s)
+
+    async def _keep_touching(self, workspace: Workspace) -> None:
+        while True:
+            self._touch(workspace.id, workspace.standby_ttl_s)
+            await asyncio.sleep(workspace.standby_ttl_s / 3)
+
+    async def due(self, to: Wish, *, after: Due | None, limit: int) -> Sequence[Due]:
+        """Those whose time for this step down is up as far as their rows can tell, in that order."""
+        return await self._store.due(to, after=after, limit=limit)
+
+    async def used(self, seconds_ago: Mapping[str, float], *, term: int) -> None:
+        """When each was last used, as the leader of this term learned it from the bus."""
+        if seconds_ago:
+            async with self._store.writing() as writing:
+                await writing.require_term(term)
+                await writing.touch_access(seconds_ago)
+
+    async def stopped(self, workspace_ids: Sequence[str]) -> None:
+        """Their programs have just been stopped: until now they could be used."""
+        async with self._store.writing() as writing:
+            await writing.touch_access(dict.fromkeys(workspace_ids, 0.0))
+
+    async def let_sleep(self, workspace_id: str, *, term: int, to: Wish, ask: Ask, lease_s: float) -> bool:
+        """Put it to sleep, if this term stands and nothing at all speaks against it any more; whether it was."""
+        async with self._store.writing() as writing:
+            await writing.require_term(term)
+            workspace = await writing.lock(workspace_id)
+            if workspace is None:
+                return False
+            leases = await writing.work_leases(workspace_id)
+            now = await writing.now()
+            # Last of all: who connects after this has been there for less time than the commit takes.
+            bus = await _ask_soon(ask, workspace_id) if to is Wish.STANDBY else None
+            match decide(Facts(workspace, leases, bus, lease_s, now)):
+                case GoDown(wish) if wish is to:
+                    await writing.set_wish(workspace_id, wish, origin=WishOrigin.IDLE)
+                case _:
+                    return False
+        self._hint(workspace_id)
+        return True
+
+    async def explained(self, user: User, id_or_name: str) -> tuple[Workspace, Explanation]:
+        found = await self.find(user, id_or_name)
+        keys = tuple(str(one.archive.key) for one in await self._store.archives(found.id))
+        held_back_at = tuple(latch.provider for latch in await self._store.latches() if latch.released_at is None)
+        return found, explain(found, keys, held_back_at, await self._why_awake(found))
+
+    async def _why_awake(self, workspace: Workspace) -> tuple[StayAwake, ...] | None:
+        """What keeps it from going down a step by itself; None where there is no such step."""
+        if not has_step_down(workspace):
+            return None
+        leases = await self._store.work_leases(workspace.id)
+        bus = await self._ask_quietly(workspace.id) if workspace.phase is Phase.RUNNING else None
+        return reasons_to_stay(Facts(workspace, leases, bus, self._lease_s, await self._store.now()))
+
+    async def _ask_quietly(self, workspace_id: str) -> BusSays | None:
+        """That the bus cannot be asked is a fact like any other."""
+        if self._ask is None:
+            return None
+        try:
+            return (await self._ask([workspace_id]))[workspace_id]
+        except Unavailable:
+            return None
 
     async def latches(self) -> Sequence[Latch]:
         """Providers at which nothing is touched, because too much has disappeared there at once."""
@@ -236,9 +385,61 @@ def _way_out(
     raise Refused("no_such_archive", f"{archive_key!r} is not an archive of {workspace.name!r}", archive_keys=keys)
 
 
+async def _require_kept(writing: Writing, workspace: Workspace) -> None:
+    """Its last archive is still there, and will be: the row is held, so nobody marks it meanwhile."""
+    if workspace.archive is None:
+        return
+    key = str(workspace.archive.key)
+    if await writing.archive_standing(workspace.id, key) is not ArchiveStanding.KEPT:
+        raise Refused(
+            "archive_collected",
+            f"{workspace.name!r} was deleted too long ago: its archive is no longer kept",
+            workspace=workspace.name,
+            archive_key=key,
+        )
+
+
+async def _refuse_marked(writing: Writing, workspace: Workspace, archive_key: str | None) -> None:
+    if archive_key is not None and await writing.archive_standing(workspace.id, archive_key) is ArchiveStanding.MARKED:
+        raise Refused(
+            "archive_collected", f"{archive_key!r} is about to be removed; choose a newer archive", archive_key=archive_key
+        )
+
+
 def _check_sayable(desired_state: Wish) -> None:
     if desired_state not in SAYABLE:
         raise Refused("bad_wish", f"{desired_state} cannot be wished like this; use DELETE", allowed=list(SAYABLE))
+
+
+async def _ask_soon(ask: Ask, workspace_id: str) -> BusSays:
+    """Others wait for the row meanwhile."""
+    try:
+        async with asyncio.timeout(BUS_PATIENCE_S):
+            return (await ask([workspace_id]))[workspace_id]
+    except TimeoutError:
+        raise Unavailable(f"the bus did not answer within {BUS_PATIENCE_S:g} s") from None
+
+
+def _is_awake(workspace: Workspace) -> bool:
+    return workspace.desired_state is Wish.RUNNING and workspace.error is None
+
+
+def _check_wakeable(workspace: Workspace) -> None:
+    if workspace.deleted_at is not None:
+        raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+    if workspace.error is not None and workspace.error.is_terminal:
+        raise Refused(
+            "in_error",
+            f"{workspace.name!r} is in ERROR, and waking does not clear that: {workspace.error.message}",
+            workspace=workspace.name,
+        )
+
+
+def _check_hold(reason: str, seconds: float) -> None:
+    if not 1 <= len(reason) <= LONGEST_REASON:
+        raise Refused("bad_lease", f"say why, in 1 to {LONGEST_REASON} characters; these are {len(reason)}")
+    if not 1 <= seconds <= LONGEST_HOLD_S:
+        raise Refused("bad_lease", f"seconds is {seconds:g}; allowed are 1 to {LONGEST_HOLD_S} (7 days)")
 
 
 def _check_ttl(what: str, seconds: int | None, default: int) -> int:

@@ -12,12 +12,14 @@ from torpor.runtimes.process.placeholders import Known
 SOURCE = Path(torpor.__file__).parent
 # Said by `torpor up` and the front before there is an API, or by the command line itself.
 NOT_OVER_HTTP = {
+    "bad_role",
     "already_controlled",
     "already_up",
     "bad_archive_url",
     "bad_credentials_file",
     "bad_data",
     "bad_database",
+    "bad_redis",
     "bad_setting",
     "port_in_use",
     "port_not_allowed",

@@ -26,13 +26,14 @@ class S3:
     def __init__(self) -> None:
         self.uploads: set[str] = set()
         self.objects: set[str] = set()
+        self.received = b""
         s3 = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def handle_any(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length") or 0))
+                s3.received = self.rfile.read(int(self.headers.get("content-length") or 0))
                 parts = urlsplit(self.path)
                 status, body = s3.answer(self.command, parts.path, parse_qs(parts.query, keep_blank_values=True))
                 self.send_response(status)

@@ -129,6 +129,34 @@ class ArchivesContract:
         with pytest.raises(Refused):
             await archives.create_empty(FIRST, stranger, 1)
 
+    async def test_every_archive_is_listed(self, archives: Archives, homes: Homes) -> None:
+        assert await listed(archives) == []
+        homes.fill("home", {"a": b"content"})
+        await homes.run("home", archives.pack_job(FIRST, HOME, 1))
+        stranger = ArchiveKey("ws-2", "op-1")
+        await archives.create_empty(stranger, Home("ws-2", 1), 0)
+        assert await listed(archives) == [FIRST, stranger]
+
+    async def test_a_removed_archive_is_gone_and_no_other(self, archives: Archives, homes: Homes) -> None:
+        homes.fill("home", {"a": b"content"})
+        for key in (FIRST, SECOND):
+            await homes.run("home", archives.pack_job(key, HOME, 1))
+        for _ in range(2):
+            await archives.remove(FIRST)
+            assert await listed(archives) == [SECOND]
+        with pytest.raises(Failed) as caught:
+            await archives.manifest_root(FIRST)
+        assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+        homes.fill("again", {})
+        await homes.run("again", archives.unpack_job(SECOND))
+        assert homes.show("again") == {"a": b"content"}
+        await archives.remove(SECOND)
+        assert await listed(archives) == []
+
+    async def test_removing_what_was_never_there(self, archives: Archives) -> None:
+        await archives.remove(FIRST)
+        assert await listed(archives) == []
+
     async def test_jobs_say_whether_they_write(self, archives: Archives) -> None:
         assert not archives.pack_job(FIRST, HOME, 1).writes
         assert archives.unpack_job(FIRST).writes
@@ -142,3 +170,11 @@ class ArchivesContract:
             await unreachable.manifest_root(FIRST)
         with pytest.raises(Unavailable):
             await unreachable.create_empty(FIRST, HOME, 0)
+        with pytest.raises(Unavailable):
+            await listed(unreachable)
+        with pytest.raises(Unavailable):
+            await unreachable.remove(FIRST)
+
+
+async def listed(archives: Archives) -> list[ArchiveKey]:
+    return sorted([key async for key in archives.keys()], key=str)  # noqa: SIM118 - no mapping

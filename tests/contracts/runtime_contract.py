@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import pytest
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
-from torpor.domain.records import NOTHING_SEEN, Marker, SeenContainer, SeenVolume
+from torpor.domain.records import NOTHING_SEEN, Marker, Observation, SeenContainer, SeenVolume
 from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program, Runtime
 
 FENCE = Fence("op-1", 1)
@@ -118,6 +118,12 @@ class RuntimeContract:
         assert (await world.runtime.observe()).seen == {}
         assert (await world.runtime.observe()).of("nobody") == NOTHING_SEEN
 
+    async def test_it_says_which_world_it_sees(self, world: World) -> None:
+        name = await world.runtime.world()
+        assert name.removeprefix(f"{world.runtime.name}:") not in ("", name)
+        await ready_volume(world)
+        assert await world.runtime.world() == name
+
     # volumes
 
     async def test_a_new_volume_is_present_but_not_ready(self, world: World) -> None:
@@ -176,6 +182,8 @@ class RuntimeContract:
             await world.runtime.observe()
         with pytest.raises(Unavailable):
             await world.runtime.ensure_volume(a_home(), FENCE)
+        with pytest.raises(Unavailable):
+            await world.runtime.world()
         await world.find_provider_again()
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
 
@@ -237,6 +245,30 @@ class RuntimeContract:
         assert seen.volumes == {SeenVolume(1, marker_of(home))}
         assert seen.container is not None
         assert seen.container.ended is None
+
+    async def test_whoever_is_older_is_refused_whatever_is_left(self, world: World) -> None:
+        """A late start after a stop by a newer one, above all: that one saw it gone, and goes on from there."""
+        newer, older = Fence("op-2", 2), Fence("op-1", 1)
+        home = await ready_volume(world, fence=older)
+        await world.runtime.ensure_running(world.serving(home), older, unheard)
+        await world.runtime.ensure_no_container(home.workspace_id, newer)
+        late = (
+            world.runtime.ensure_running(world.serving(home, 9), older, unheard),
+            world.runtime.ensure_no_container(home.workspace_id, older),
+            world.runtime.ensure_volume(Home(home.workspace_id, 2), older),
+        )
+        for effect in late:
+            with pytest.raises(Failed) as refusal:
+                await effect
+            assert refusal.value.code is Code.STALE_EPOCH
+        assert (await world.runtime.observe()).of(home.workspace_id) == Observation(
+            frozenset({SeenVolume(1, marker_of(home))}), None
+        )
+
+    async def test_a_newer_one_of_another_workspace_is_nobodys_trouble(self, world: World) -> None:
+        await ready_volume(world, fence=Fence("op-9", 9))
+        home = await ready_volume(world, fence=Fence("op-1", 1))
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
 
     # jobs
 

@@ -1,4 +1,4 @@
-"""Do the real archives keep the contract?"""
+"""Do the archives keep the contract, the fake ones included?"""
 
 import asyncio
 import json
@@ -10,7 +10,9 @@ import pytest
 from tests.contracts.archives_contract import ArchivesContract, Homes
 from torpor.archives import HomeArchives
 from torpor.domain.errors import Code, Failed
-from torpor.ports import Archives, HomeJob
+from torpor.domain.records import Marker
+from torpor.ports import Archives, Fence, Home, HomeJob
+from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeVolume, FakeWorld
 
 
 class Directories:
@@ -50,3 +52,37 @@ class TestHomeArchives(ArchivesContract):
     @pytest.fixture
     def homes(self, tmp_path: Path) -> Homes:
         return Directories(tmp_path)
+
+
+class InMemory:
+    def __init__(self, world: FakeWorld) -> None:
+        self.world = world
+
+    def fill(self, name: str, files: Mapping[str, bytes]) -> None:
+        self.world.volumes[Home(name, 1)] = FakeVolume(dict(files))
+
+    def show(self, name: str) -> Mapping[str, bytes]:
+        return self.world.volumes[Home(name, 1)].files
+
+    async def run(self, name: str, job: HomeJob) -> Mapping[str, object]:
+        home = Home(name, 1)
+        self.world.volumes[home].marker = None if job.writes else Marker(name, 1, "")
+        return await FakeRuntime(self.world).run_at_home(home, job, Fence("op", 1), lambda _done, _total: None)
+
+
+class TestFakeArchives(ArchivesContract):
+    @pytest.fixture
+    def world(self) -> FakeWorld:
+        return FakeWorld()
+
+    @pytest.fixture
+    def archives(self, world: FakeWorld) -> Archives:
+        return FakeArchives(world)
+
+    @pytest.fixture
+    def unreachable(self) -> Archives:
+        return FakeArchives(FakeWorld(archives_out=True))
+
+    @pytest.fixture
+    def homes(self, world: FakeWorld) -> Homes:
+        return InMemory(world)

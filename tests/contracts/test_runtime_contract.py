@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.runtime_contract import LIMITS, ProgramContract, ProgramWorld, RuntimeContract, World, program
+from tests.engine import EngineProcess, engine_process
 from torpor.domain.errors import Refused
 from torpor.domain.records import ArchiveKey, Ended
 from torpor.ports import Container, Home, HomeJob, Runtime
-from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
+from torpor.runtimes.fake import SILENT, FakeArchives, FakeRuntime, FakeWorld
+from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
 from torpor.runtimes.process import Options, ProcessRuntime
 
 # ── the fake ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -30,12 +32,10 @@ class InMemory(World):
         self._archives = FakeArchives(self.fake)
 
     def serving(self, home: Home, revision: int = 1) -> Container:
-        self.fake.starts_ready = True
         return Container(home, revision, program("serve"), LIMITS)
 
     def silent(self, home: Home, revision: int = 1) -> Container:
-        self.fake.starts_ready = False
-        return Container(home, revision, program("sleep"), LIMITS)
+        return Container(home, revision, program(*SILENT), LIMITS)
 
     def filling(self) -> HomeJob:
         return self._archives.unpack_job(ArchiveKey("somebody", "op"))
@@ -60,6 +60,53 @@ class TestFake(RuntimeContract):
     @pytest.fixture
     async def world(self) -> World:
         return InMemory()
+
+
+class InAnotherProcess(World):
+    """The same, held by an engine that is a process of its own."""
+
+    def __init__(self, engine: EngineProcess) -> None:
+        self.engine = engine
+        self.remote = RemoteFake(engine.socket)
+        self.runtime: Runtime = self.remote
+        self.archives = RemoteFakeArchives(engine.socket)
+        self.fate = RemoteFate(engine.socket)
+
+    def serving(self, home: Home, revision: int = 1) -> Container:
+        return Container(home, revision, program("serve"), LIMITS)
+
+    def silent(self, home: Home, revision: int = 1) -> Container:
+        return Container(home, revision, program(*SILENT), LIMITS)
+
+    def filling(self) -> HomeJob:
+        return self.archives.unpack_job(ArchiveKey("somebody", "op"))
+
+    def reading(self) -> HomeJob:
+        return self.archives.pack_job(ArchiveKey("somebody", "other"), Home("somebody", 1), 1)
+
+    async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
+        await self.fate.end_program(workspace_id, exit_code, said)
+
+    async def destroy_volume(self, home: Home) -> None:
+        await self.fate.destroy_volume(home)
+
+    async def lose_provider(self) -> None:
+        await self.fate.set(runtime_out=True)
+
+    async def find_provider_again(self) -> None:
+        await self.fate.set(runtime_out=False)
+
+
+class TestRemoteFake(RuntimeContract):
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[World]:
+        with engine_process() as engine:
+            world = InAnotherProcess(engine)
+            await world.remote.start()
+            await world.archives.create_empty(ArchiveKey("somebody", "op"), Home("somebody", 1), 1)
+            yield world
+            for client in (world.remote, world.archives, world.fate):
+                await client.close()
 
 
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────────

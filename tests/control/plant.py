@@ -6,22 +6,36 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from torpor.control.controller import Controller, Draws
+from torpor.control.controller import Controller, Draws, Life
 from torpor.control.execute import Hands
 from torpor.control.pace import Intervals
 from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Workspace
+from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Phase
 from torpor.ports import Limits
 from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
 from torpor.store.database import Database, Role
-from torpor.store.for_controller import ControllerStore
+from torpor.store.for_controller import ControllerStore, Hold
 from torpor.store.for_service import ServiceStore, User
 from torpor.templates.catalogue import program, template
 from torpor.wishes import Ttls, Wishes
 
+WORLD = "fake:of this test"
+LIFE_S = 3600
 FAST = Knobs(retry_base_s=0.05, retry_cap_s=0.2, restart_base_s=0.05)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A life of which nobody doubts that it goes on, and to which everything belongs."""
+
+    life: int
+    shards: frozenset[int] = ALL_SHARDS
+
+    def lives(self) -> bool:
+        return True
 
 
 @dataclass
@@ -32,6 +46,7 @@ class Plant:
     service: ServiceStore
     controller_store: ControllerStore
     controller: Controller
+    life: Life
 
     async def show(self, name: str) -> Workspace:
         return await self.wishes.find(self.user, name)
@@ -50,11 +65,16 @@ class Plant:
     async def until_phase(self, name: str, phase: Phase) -> Workspace:
         return await self.until(name, lambda seen: seen.phase is phase and seen.operation == "NONE")
 
-    def controller_of_epoch(self, epoch: int, *, knobs: Knobs = FAST) -> Controller:
-        return make_controller(self.controller_store, self.world, epoch, knobs, parallel=8)
+    async def successor(self) -> Controller:
+        """Another life, to which every shard belongs; the one before is over."""
+        life = await self.controller_store.join("successor", WORLD, expiry_s=LIFE_S, exclusive=True)
+        return make_controller(self.controller_store, self.world, Alone(life), FAST, parallel=8)
+
+    def hold(self) -> Hold:
+        return Hold(self.life.life, self.life.shards)
 
 
-def make_controller(store: ControllerStore, world: FakeWorld, epoch: int, knobs: Knobs, *, parallel: int) -> Controller:
+def make_controller(store: ControllerStore, world: FakeWorld, life: Life, knobs: Knobs, *, parallel: int) -> Controller:
     hands = Hands(
         FakeRuntime(world),
         FakeArchives(world),
@@ -62,7 +82,7 @@ def make_controller(store: ControllerStore, world: FakeWorld, epoch: int, knobs:
         Limits(memory_bytes=2**30, processes=100),
     )
     return Controller(
-        store, hands, epoch=epoch, knobs=knobs, intervals=Intervals(idle_s=0.2, active_s=0.05), parallel=parallel, draws=Draws()
+        store, hands, life=life, knobs=knobs, intervals=Intervals(idle_s=0.2, active_s=0.05), parallel=parallel, draws=Draws()
     )
 
 
@@ -77,9 +97,10 @@ async def plant(
 ) -> AsyncIterator[Plant]:
     service_database = await Database.open(database_url, Role.SERVICE)
     controller_database = await Database.open(database_url, Role.CONTROLLER)
-    service, store = ServiceStore(service_database), ControllerStore(controller_database)
+    service, store = ServiceStore(service_database), ControllerStore(controller_database, provider="fake")
     world = FakeWorld()
-    controller = make_controller(store, world, await store.take_epoch("test"), knobs, parallel=parallel)
+    life = Alone(await store.join("test", WORLD, expiry_s=LIFE_S))
+    controller = make_controller(store, world, life, knobs, parallel=parallel)
     await service.create_user("ada", is_admin=True, password=None)
     known = await service.user_by_name("ada")
     assert known is not None
@@ -92,7 +113,7 @@ async def plant(
     )
     loop = asyncio.create_task(controller.run()) if runs else None
     try:
-        yield Plant(world, known[0], wishes, service, store, controller)
+        yield Plant(world, known[0], wishes, service, store, controller, life)
     finally:
         if loop:
             loop.cancel()

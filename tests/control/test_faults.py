@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.control.plant import FAST, Plant, plant
-from torpor.control.controller import Deposed
-from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
+from torpor.domain.errors import Code, Deposed, Failed, Reason, Refused, Unavailable
 from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Change, Ended
@@ -134,11 +133,11 @@ async def test_an_archive_that_is_lost_or_another_is_lost_data_before_anything_i
         if fate == "another":
             here.world.archives[key] = ({}, "another root")
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
-        lost = await here.until_phase("demo", Phase.ERROR)
+        await here.until_phase("demo", Phase.ERROR)
+        lost = await here.until("demo", lambda seen: seen.conditions.archive_ready.reason == "Lost")
         assert lost.error is not None
         assert lost.error.reason is Reason.DATA_LOST
         assert lost.error.context["archive_key"] == key
-        assert lost.conditions.archive_ready.reason == "Lost"
         assert not here.world.volumes
 
         here.world.archives[key] = kept
@@ -252,7 +251,7 @@ async def test_a_deposed_controller_writes_nothing_and_stops(database_url: str) 
     async with plant(database_url, runs=False) as here:
         await here.wishes.create(here.user, name="demo")
         old = here.controller
-        new = here.controller_of_epoch(await here.controller_store.take_epoch("another"))
+        new = await here.successor()
         with pytest.raises(Deposed):
             await old.look()
         assert (await here.show("demo")).operation is Operation.NONE
@@ -271,7 +270,7 @@ async def test_a_successor_adopts_what_was_under_way_in_a_generation_of_its_own(
         await gate.reached.wait()
         before = await here.show("demo")
 
-        successor = here.controller_of_epoch(await here.controller_store.take_epoch("successor"))
+        successor = await here.successor()
         gate.verb = "nothing any more"
         taking_over = asyncio.create_task(successor.run())
         try:
@@ -492,10 +491,10 @@ async def test_a_change_that_the_database_will_not_have_costs_the_others_nothing
     async with plant(database_url, runs=False) as here:
         for name in ("one", "two", "three"):
             await here.wishes.create(here.user, name=name, desired_state=Wish.STANDBY)
-        loaded = await here.controller_store.load()
+        loaded = await here.controller_store.load_due(here.hold())
         changes = [Change(row, replace(row, generation=1)) for row in loaded.workspaces]
         changes[1] = replace(changes[1], after=replace(changes[1].after, generation=-1))
-        written = await here.controller_store.persist(changes, epoch=1)
+        written = await here.controller_store.persist(changes, life=here.life.life)
         assert written == {changes[0].after.id, changes[2].after.id}
 
 

@@ -19,7 +19,7 @@ from torpor.domain.records import (
     SeenVolume,
     Workspace,
 )
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 ID = "0190c0de-0000-7000-8000-000000000001"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -35,6 +35,8 @@ SERVICE_COLUMNS = (
     "command",
     "desired_state",
     "wish_version",
+    "wish_origin",
+    "wished_at",
     "deleted_at",
     "purge",
     "recover_request",
@@ -59,6 +61,8 @@ def workspace(**overrides: Any) -> Workspace:
         "command": (),
         "desired_state": Wish.RUNNING,
         "wish_version": 5,
+        "wish_origin": WishOrigin.PERSON,
+        "wished_at": later(-1000),
         "deleted_at": None,
         "purge": False,
         "recover_request": None,
@@ -68,6 +72,7 @@ def workspace(**overrides: Any) -> Workspace:
         "created_at": later(-2000),
         "version": 10,
         "epoch": 1,
+        "held_by": 1,
         "phase": Phase.PENDING,
         "phase_changed_at": later(-10),
         "previous_phase": None,

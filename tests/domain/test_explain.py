@@ -8,7 +8,8 @@ from tests.domain.builders import NOW, error, workspace
 
 from torpor.domain.errors import Reason
 from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, PHASE_OF_WISH, WAITS_FOR, explain
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.idle import Because, StayAwake
+from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 
 def test_every_word_has_its_meaning() -> None:
@@ -76,3 +77,54 @@ def test_a_turn_is_announced() -> None:
         deadline_at=NOW,
     )
     assert explain(row, ()).next_step == "ARCHIVING is turned round, because the wish is now RUNNING"
+
+
+# ── why it is awake, why it was stopped ───────────────────────────────────────────────────────────────────────────────
+
+UNTIL = NOW + timedelta(seconds=60)
+
+
+def test_every_reason_to_be_awake_is_told_with_its_end() -> None:
+    awake = (
+        StayAwake(Because.HELD, "ada holds it awake: a build", UNTIL),
+        StayAwake(Because.CONNECTED, "2 connections are in use"),
+    )
+    row = workspace(phase=Phase.RUNNING)
+    told = explain(row, (), awake=awake)
+    line = next(line for line in told.lines if line.startswith("Awake: "))
+    assert "ada holds it awake: a build (until 2026-03-01T12:01:00+00:00); 2 connections are in use" in line
+    assert told.awake == awake
+    assert told.next_step is None, "nobody knows when the connections end"
+    assert told.stopped is None
+
+
+def test_when_it_will_sleep_is_told_where_that_is_known() -> None:
+    row = workspace(phase=Phase.RUNNING)
+    awake = (StayAwake(Because.USED_LATELY, "used", NOW), StayAwake(Because.IDLE_TIMER, "timer", UNTIL))
+    assert explain(row, (), awake=awake).next_step == ("STANDBY after 2026-03-01T12:01:00+00:00, unless somebody uses it")
+    assert explain(row, (), awake=()).next_step == "STANDBY at the next look, because nobody used it for 300 s"
+
+
+@pytest.mark.parametrize(
+    ("wish", "origin", "words"),
+    [
+        (Wish.STANDBY, WishOrigin.IDLE, "put to sleep because nobody used it for 300 s"),
+        (Wish.ARCHIVED, WishOrigin.IDLE, "put to sleep because it had been standing by, unused, for 86400 s"),
+        (Wish.STANDBY, WishOrigin.PERSON, "stopped by a person"),
+        (Wish.ARCHIVED, WishOrigin.PERSON, "archived by a person"),
+        (Wish.DELETED, WishOrigin.PERSON, "deleted by a person"),
+    ],
+)
+def test_who_stopped_it_when_and_why(wish: Wish, origin: WishOrigin, words: str) -> None:
+    row = workspace(phase=PHASE_OF_WISH[wish], desired_state=wish, wish_origin=origin, wished_at=UNTIL)
+    told = explain(row, ())
+    assert told.stopped is not None
+    assert (told.stopped.origin, told.stopped.at, told.stopped.words) == (origin, UNTIL, words)
+    assert f"{words} at 2026-03-01T12:01:00+00:00" in told.lines[0]
+
+
+@pytest.mark.parametrize(("wish", "origin"), list(itertools.product(Wish, WishOrigin)))
+def test_every_wish_of_every_origin_has_its_words(wish: Wish, origin: WishOrigin) -> None:
+    told = explain(workspace(desired_state=wish, wish_origin=origin), ())
+    assert (told.stopped is None) is (wish is Wish.RUNNING)
+    assert told.lines[0].startswith(f"Wished: {wish}")

@@ -20,7 +20,7 @@ async def test_any_postgresql_will_do_and_only_one_torpor_controls_it(empty_data
         here.ok("archive", "demo", "--wait")
         connection = await asyncpg.connect(empty_database_url)
         assert await connection.fetchval("SELECT phase FROM workspaces") == "ARCHIVED"
-        assert await connection.fetchval("SELECT epoch FROM system_locks WHERE lock_name = 'controller'") == 1
+        assert await connection.fetchval("SELECT epoch FROM system_locks WHERE lock_name = 'leader'") == 1
         await connection.close()
 
         other = Product(tmp_path / "other" / "data", environment=dict(here.environment))

@@ -6,6 +6,7 @@ import pytest
 
 from torpor.domain.states import Operation, Phase
 from torpor.proxy import pages
+from torpor.proxy.outcomes import Outcome
 from torpor.proxy.pages import Command, Notice, OnPage
 from torpor.proxy.route import Asleep, Destination, ToNobody, ToPlatform, ToWorkspace, destination, may_exist
 
@@ -67,7 +68,7 @@ def test_what_others_wrote_is_shown_as_text() -> None:
 
 
 def test_an_answer_in_bytes() -> None:
-    answer = pages.render(Notice(404, "No"), as_html=False)
+    answer = pages.render(Notice(404, "No", outcome=Outcome.UNKNOWN), as_html=False)
     assert answer.render() == (
         b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 4\r\n"
         b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\nNo.\n"

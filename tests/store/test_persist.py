@@ -17,7 +17,8 @@ OTHER = "00000000-0000-4000-8000-000000000002"
 async def test_compare_and_set_and_fence(database_url: str) -> None:
     async with plant(database_url, runs=False) as here:
         await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
-        loaded = await here.controller_store.load()
+        life = here.life.life
+        loaded = await here.controller_store.load_due(here.hold())
         (row,) = loaded.workspaces
         begun = replace(
             row,
@@ -30,18 +31,18 @@ async def test_compare_and_set_and_fence(database_url: str) -> None:
         )
         change = Change(row, begun, opened=AttemptOpened(OP_ID, Operation.STARTING, 1, 0), if_wish_unchanged=True)
 
-        assert await here.controller_store.persist([change], epoch=99) == frozenset(), "nobody holds that epoch"
+        assert await here.controller_store.persist([change], life=99) == frozenset(), "nobody leads that life"
         stale = replace(change, before=replace(row, version=row.version + 7))
-        assert await here.controller_store.persist([stale], epoch=1) == frozenset(), "the row has moved on"
+        assert await here.controller_store.persist([stale], life=life) == frozenset(), "the row has moved on"
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
-        assert await here.controller_store.persist([change], epoch=1) == frozenset(), "the wish has changed"
+        assert await here.controller_store.persist([change], life=life) == frozenset(), "the wish has changed"
         assert await here.wishes.history(here.user, "demo") == [], "nothing of a refused change is written"
 
-        ((row,), now) = ((await here.controller_store.load()).workspaces, loaded.now)
+        ((row,), now) = ((await here.controller_store.load_due(here.hold())).workspaces, loaded.now)
         change = replace(change, before=row, after=replace(begun, wish_version=row.wish_version))
-        assert await here.controller_store.persist([change], epoch=1) == {row.id}
-        (again,) = (await here.controller_store.load()).workspaces
-        assert (again.version, again.epoch, again.operation) == (row.version + 1, 1, Operation.STARTING)
+        assert await here.controller_store.persist([change], life=life) == {row.id}
+        (again,) = (await here.controller_store.load_due(here.hold())).workspaces
+        assert (again.version, again.held_by, again.operation) == (row.version + 1, life, Operation.STARTING)
 
         # Closing one attempt and opening the next is one change, though only one may be under way.
         turned = Change(
@@ -50,7 +51,7 @@ async def test_compare_and_set_and_fence(database_url: str) -> None:
             opened=AttemptOpened(OTHER, Operation.STOPPING, 1, 0),
             closed=AttemptClosed(OP_ID, 1, Outcome.TURNED),
         )
-        assert await here.controller_store.persist([turned], epoch=1) == {row.id}
+        assert await here.controller_store.persist([turned], life=life) == {row.id}
         history = await here.wishes.history(here.user, "demo")
         assert [(one.kind, one.outcome) for one in history] == [
             (Operation.STOPPING, None),
@@ -64,5 +65,6 @@ async def test_a_sleeper_is_not_even_read(database_url: str) -> None:
         await here.until("demo", lambda seen: seen.phase == "RUNNING" and seen.operation == "NONE")
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         asleep = await here.until("demo", lambda seen: seen.phase == "ARCHIVED" and seen.operation == "NONE")
-        assert not (await here.controller_store.load()).workspaces
-        assert [one.id for one in (await here.controller_store.load(also=[asleep.id])).workspaces] == [asleep.id]
+        for load in (here.controller_store.load_due, here.controller_store.load_watched):
+            assert not (await load(here.hold())).workspaces
+            assert [one.id for one in (await load(here.hold(), also=[asleep.id])).workspaces] == [asleep.id]

@@ -16,6 +16,8 @@ SERVICE_WRITES = {
     "name": "'other'",
     "desired_state": "'STANDBY'",
     "wish_version": "wish_version + 1",
+    "wish_origin": "'IDLE'",
+    "wished_at": "now()",
     "deleted_at": "NULL",
     "purge": "false",
     "recover_request": "NULL",
@@ -26,6 +28,7 @@ SERVICE_WRITES = {
 CONTROLLER_WRITES = {
     "version": "version + 1",
     "epoch": "1",
+    "held_by": "1",
     "phase": "'STANDBY'",
     "phase_changed_at": "now()",
     "previous_phase": "NULL",
@@ -55,7 +58,7 @@ CONTROLLER_WRITES = {
     "error_count": "0",
     "quick_ends": "0",
 }
-NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled"}
+NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after"}
 
 
 @pytest.fixture
@@ -88,6 +91,7 @@ async def test_a_controller_neither_creates_nor_deletes_workspaces(populated: st
         "DELETE FROM workspaces",
         "INSERT INTO workspaces (id) VALUES (gen_random_uuid())",
         "SELECT * FROM tokens",
+        "SELECT * FROM work_leases",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await database.execute(statement)
@@ -135,3 +139,31 @@ async def test_one_operation_at_a_time_in_the_history(populated: str) -> None:
     with pytest.raises(asyncpg.UniqueViolationError):
         await owner.execute(insert, uuid.uuid4())
     await owner.close()
+
+
+@pytest.mark.parametrize(
+    ("role", "statement", "is_allowed"),
+    [
+        (Role.SERVICE, "DELETE FROM archives", False),
+        (Role.SERVICE, "UPDATE archives SET orphan_since = NULL", False),
+        (Role.SERVICE, "UPDATE housekeeping SET gc_requested_at = now()", True),
+        (Role.SERVICE, "UPDATE housekeeping SET gc_ran_at = now()", False),
+        (Role.CONTROLLER, "DELETE FROM archives", True),
+        (Role.CONTROLLER, "UPDATE archives SET proven_at = now(), orphan_since = now()", True),
+        (Role.CONTROLLER, "UPDATE archives SET orphan_since = now(), removing_since = now()", True),
+        (Role.CONTROLLER, "UPDATE archives SET manifest_root = 'another'", False),
+        (Role.CONTROLLER, "UPDATE housekeeping SET gc_tried_at = now(), gc_ran_at = now(), gc_report = '{}'", True),
+        (Role.CONTROLLER, "UPDATE housekeeping SET gc_requested_at = now()", False),
+        (Role.CONTROLLER, "INSERT INTO housekeeping DEFAULT VALUES", False),
+    ],
+)
+async def test_who_collects_and_who_asks_for_it(database_url: str, role: Role, statement: str, is_allowed: bool) -> None:
+    database = await Database.open(database_url, role)
+    try:
+        if is_allowed:
+            await database.execute(statement)
+        else:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await database.execute(statement)
+    finally:
+        await database.close()

@@ -10,16 +10,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from torpor import __version__
+from torpor import __version__, metrics
 from torpor.accounts import SESSION_LIVES_S, Accounts
 from torpor.api import wire
+from torpor.api.collecting import Collecting, gc_routes
 from torpor.api.door import COOKIE, SignedIn, refuse_cross_site, token_of
+from torpor.api.events import Events, event_routes
+from torpor.api.leases import lease_routes
 from torpor.api.reference import reference_page
 from torpor.api.refusals import DESCRIBED, PROBLEM_SCHEMA, problem, translate_refusals
 from torpor.dashboard.assets import HEADERS, asset
 from torpor.domain.errors import Refused
-from torpor.domain.explain import explain
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Runtime
 from torpor.templates.catalogue import templates
@@ -34,15 +37,37 @@ class Health:
     coordinator: Callable[[], Awaitable[dict[str, Any]]]
 
 
-def make_app(wishes: Wishes, accounts: Accounts, runtime: Runtime, health: Health, *, base_url: str) -> FastAPI:
+def make_app(
+    wishes: Wishes,
+    accounts: Accounts,
+    runtime: Runtime,
+    health: Health,
+    *,
+    base_url: str,
+    events: Events | None = None,
+    gc: Collecting | None = None,
+) -> FastAPI:
     app = FastAPI(title="Torpor", version=__version__, openapi_url="/openapi.json", docs_url=None, redoc_url=None)
     app.state.accounts = accounts
     translate_refusals(app)
     app.include_router(_sessions(accounts, secure=base_url.startswith("https:")), prefix="/api/v1", responses=DESCRIBED)
     app.include_router(_workspaces(wishes, runtime, base_url), prefix="/api/v1", responses=DESCRIBED)
+    if events is not None:
+        app.include_router(event_routes(events, wishes, base_url=base_url), prefix="/api/v1", responses=DESCRIBED)
+    if gc is not None:
+        app.include_router(gc_routes(gc), prefix="/api/v1", responses=DESCRIBED)
+    app.include_router(lease_routes(wishes), prefix="/api/v1", responses=DESCRIBED)
     app.include_router(_health(health))
     app.include_router(_pages(lambda: _described(app)))
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def make_health_app(health: Health) -> FastAPI:
+    """For a process that serves nothing else."""
+    app = FastAPI(title="Torpor", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    translate_refusals(app)
+    app.include_router(_health(health))
     return app
 
 
@@ -169,17 +194,15 @@ def _workspaces(wishes: Wishes, runtime: Runtime, base_url: str) -> APIRouter:
 
     @router.get("/workspaces/{workspace}/explain")
     async def explain_it(workspace: str, user: SignedIn) -> wire.ExplanationOut:
-        found = await wishes.find(user, workspace)
-        keys = tuple(str(one.archive.key) for one in await wishes.archives(user, found.id))
-        held_back_at = tuple(latch.provider for latch in await wishes.latches() if latch.released_at is None)
-        return wire.explanation_out(found, explain(found, keys, held_back_at))
+        return wire.explanation_out(*await wishes.explained(user, workspace))
 
     @router.post("/workspaces/{workspace}/exec")
     async def execute(workspace: str, body: wire.Exec, user: SignedIn) -> wire.ExecOut:
         found = await wishes.find(user, workspace)
         if not found.container_present:
             raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first")
-        done = await runtime.execute(found.id, body.command, wire.from_base64(body.stdin))
+        async with wishes.using(found):
+            done = await runtime.execute(found.id, body.command, wire.from_base64(body.stdin))
         return wire.ExecOut(exit_code=done.exit_code, stdout=wire.to_base64(done.stdout), stderr=wire.to_base64(done.stderr))
 
     @router.get("/workspaces/{workspace}/logs", response_class=PlainTextResponse)
@@ -206,6 +229,10 @@ def _health(health: Health) -> APIRouter:
     @router.get("/health/coordinator")
     async def coordinator() -> dict[str, Any]:
         return await health.coordinator()
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def told() -> Response:
+        return Response(generate_latest(metrics.REGISTRY), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

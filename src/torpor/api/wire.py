@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
+from torpor.domain.idle import WorkLease
 from torpor.domain.records import Workspace
+from torpor.domain.retention import WORDS, Action, Decision, Holder
 from torpor.store.for_service import Attempt, StoredArchive, User
 from torpor.store.rows import from_conditions, from_error
 from torpor.templates.catalogue import DEFAULT, Template
@@ -82,6 +84,13 @@ class WorkspacePage(Wire):
     next_cursor: str | None
 
 
+class EventOut(Wire):
+    id: int = Field(description="As `Last-Event-ID` it asks for everything later.")
+    event: Literal["state_changed", "error", "heartbeat", "reset"]
+    at: datetime | None
+    workspace: WorkspaceOut | None
+
+
 class CreateWorkspace(Wire):
     name: Text
     template: Text = DEFAULT
@@ -145,6 +154,18 @@ class WayOutOut(Wire):
     means: str
 
 
+class StayAwakeOut(Wire):
+    why: str
+    words: str
+    until: datetime | None
+
+
+class AskedOut(Wire):
+    origin: str = Field(description="PERSON, IDLE (nobody had used it for long enough) or WAKE (somebody knocked).")
+    at: datetime
+    words: str
+
+
 class ExplanationOut(Wire):
     name: str
     summary: str
@@ -156,6 +177,25 @@ class ExplanationOut(Wire):
     next: str | None
     why: str | None
     ways_out: list[WayOutOut]
+    awake_because: list[StayAwakeOut] = Field(description="What keeps it from going down a step by itself.")
+    stopped_because: AskedOut | None = Field(description="Who asked that it does not run; null where it should.")
+
+
+class HoldWorkspace(Wire):
+    reason: Text = Field(description="Why it must stay awake, in 1 to 200 characters.")
+    seconds: float = Field(description="For how long; 1 to 604800 (7 days).")
+
+
+class WorkLeaseOut(Wire):
+    id: str
+    reason: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime
+
+
+class WorkLeaseList(Wire):
+    items: list[WorkLeaseOut]
 
 
 class Exec(Wire):
@@ -190,6 +230,61 @@ class LatchOut(Wire):
 
 class LatchList(Wire):
     items: list[LatchOut]
+
+
+class GcItem(Wire):
+    """An archive that nobody needs."""
+
+    key: str
+    workspace: str
+    workspace_id: str
+    size_bytes: int
+    why: str
+    means: str
+    action: Action = Field(description="What a collection would do with it now.")
+    orphan_since: datetime | None
+    goes_at: datetime | None = Field(description="Not before this is it removed, as things stand.")
+
+
+class GcReport(Wire):
+    started_at: datetime
+    ended_at: datetime
+    skipped: str | None = Field(description="Why it did not come to its end.")
+    kept: int | None
+    orphans: int | None = Field(description="Marked, and still in their grace period.")
+    removed: int
+    freed_bytes: int
+    failed: dict[str, str] = Field(description="What could not be removed, and why; the next collection tries again.")
+    unknown: list[str] = Field(description="In the store, not in the database: never removed.")
+    unknown_count: int
+    missing: list[str] = Field(description="In the database, not in the store.")
+    missing_count: int
+
+
+class GcStanding(Wire):
+    requested_at: datetime | None
+    tried_at: datetime | None
+    ran_at: datetime | None = Field(description="When the last collection began that came to its end.")
+    report: GcReport | None
+
+
+class GcRequested(Wire):
+    requested_at: datetime
+
+
+class GcPreview(Wire):
+    kept: dict[str, int] = Field(description="How many are kept, by reason.")
+    would_mark: int
+    waiting: int
+    would_remove: int
+    would_free_bytes: int
+    items: list[GcItem]
+    left_out: int = Field(description="How many more there are than `items` names.")
+    unknown: list[str]
+    unknown_count: int
+    missing: list[str]
+    missing_count: int
+    last: GcStanding
 
 
 class Login(Wire):
@@ -235,6 +330,10 @@ def workspace_out(workspace: Workspace, *, base_url: str) -> WorkspaceOut:
     )
 
 
+def workspace_json(workspace: Workspace, *, base_url: str) -> dict[str, Any]:
+    return workspace_out(workspace, base_url=base_url).model_dump(mode="json")
+
+
 def _url(name: str, base_url: str) -> str:
     scheme, _, rest = base_url.partition("://")
     return f"{scheme}://{name}.{rest}/"
@@ -270,7 +369,7 @@ def archive_out(stored: StoredArchive) -> ArchiveOut:
 
 
 def explanation_out(workspace: Workspace, explained: Explanation) -> ExplanationOut:
-    waiting = explained.waiting_for
+    waiting, stopped = explained.waiting_for, explained.stopped
     return ExplanationOut(
         name=workspace.name,
         summary=explained.summary,
@@ -282,6 +381,18 @@ def explanation_out(workspace: Workspace, explained: Explanation) -> Explanation
         next=explained.next_step,
         why=explained.why,
         ways_out=[WayOutOut(command=way.command, means=way.means) for way in explained.ways_out],
+        awake_because=[StayAwakeOut(why=stay.why, words=stay.words, until=stay.until) for stay in explained.awake],
+        stopped_because=AskedOut(origin=stopped.origin, at=stopped.at, words=stopped.words) if stopped else None,
+    )
+
+
+def work_lease_out(lease: WorkLease) -> WorkLeaseOut:
+    return WorkLeaseOut(
+        id=lease.id,
+        reason=lease.reason,
+        created_by=lease.created_by,
+        created_at=lease.created_at,
+        expires_at=lease.expires_at,
     )
 
 
@@ -291,6 +402,20 @@ def template_out(template: Template) -> TemplateOut:
         title=template.title,
         description=template.description,
         takes_command=template.takes_command,
+    )
+
+
+def gc_item(holder: Holder, decision: Decision) -> GcItem:
+    return GcItem(
+        key=decision.archive.key,
+        workspace=holder.name,
+        workspace_id=holder.id,
+        size_bytes=decision.archive.size_bytes,
+        why=decision.why,
+        means=WORDS[decision.why],
+        action=decision.action,
+        orphan_since=decision.archive.orphan_since,
+        goes_at=decision.goes_at,
     )
 
 

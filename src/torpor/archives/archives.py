@@ -4,12 +4,12 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from torpor.archives.entries import Differs
-from torpor.archives.manifest import Head, fetch_head, place_of
+from torpor.archives.manifest import MANIFEST_NAME, Head, fetch_head, place_of
 from torpor.archives.pack import Order, pack_empty
 from torpor.archives.places import Address, Missing, Place
 from torpor.archives.threads import Threads, in_a_thread
@@ -97,6 +97,23 @@ class HomeArchives:
         except TimeoutError:
             return False
 
+    async def keys(self) -> AsyncIterator[ArchiveKey]:
+        """By their manifests: what has none was never finished, or is half removed."""
+        try:
+            pages = await self._ask(lambda place: place.listed())
+            while True:
+                page = await self._ask(lambda _place: next(pages, None))
+                if page is None:
+                    return
+                for path in page:
+                    if (key := _key_of(path)) is not None:
+                        yield key
+        except Failed as error:
+            raise Unavailable(f"the archives cannot be listed: {error.message}", **error.context) from error
+
+    async def remove(self, key: ArchiveKey) -> None:
+        await self._ask(lambda place: place.remove_all(str(key), first=MANIFEST_NAME))
+
     def _answers(self) -> bool:
         try:
             Place(self._address, {"timeout": LOOK_TIMEOUT, **self._options}).answers()
@@ -128,6 +145,15 @@ class HomeArchives:
 def _check(key: ArchiveKey, home: Home) -> None:
     if key.workspace_id != home.workspace_id:
         raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
+
+
+def _key_of(path: str) -> ArchiveKey | None:
+    """Of which archive this is the manifest; None for everything else that may lie in a store."""
+    folder, _, name = path.rpartition("/")
+    try:
+        return ArchiveKey.parse(folder) if name == MANIFEST_NAME else None
+    except ValueError:
+        return None
 
 
 def _standing(place: Place, key: ArchiveKey) -> Head:

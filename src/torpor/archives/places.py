@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -39,6 +39,7 @@ WINDOW_BYTES = 8 << 20
 PART_BYTES = 16 << 20
 """S3 takes at most 10 000 parts of an object: 160 GB squeezed."""
 PARTS_AT_ONCE = 2
+LISTED_AT_ONCE = 1000
 PAUSES_S = (0.2, 1.0)
 """Between the tries of one call: three in all."""
 
@@ -228,6 +229,30 @@ class Place:
         with contextlib.suppress(Missing), self._translated(path):
             obstore.delete(self.store, path)
 
+    def listed(self, prefix: str = "") -> Iterator[Sequence[str]]:
+        """The paths of every object (below this one), some at a time: all that are there from beginning to end."""
+        pages = iter(obstore.list(self.store, prefix or None, chunk_size=LISTED_AT_ONCE))
+        while True:
+            with self._translated(prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield [found["path"] for found in page]
+
+    def remove_all(self, prefix: str, *, first: str) -> None:
+        """There is nothing below this path any more; the object `first` goes before all the others."""
+        self.remove(f"{prefix}/{first}")
+        for path in self._below(prefix):
+            self.remove(path)
+        left = self._below(prefix)
+        if left:
+            raise Failed(Code.S3_ACCESS_ERROR, f"{left[0]} was removed, and yet it is there", object=left[0])
+        self._remove_folders(prefix)
+
+    def _below(self, prefix: str) -> Sequence[str]:
+        # Looked at twice: a store that answers with more than it was asked for must not cost anybody's archive.
+        return [path for page in self.listed(prefix) for path in page if path.startswith(f"{prefix}/")]
+
     def answers(self) -> None:
         """Raises unless the store as a whole answers."""
         directory = self.address.directory
@@ -284,6 +309,19 @@ class Place:
             if place == directory:
                 return
             place = place.parent
+
+    def _remove_folders(self, path: str) -> None:
+        """An object store has no folders. A directory has: those that are empty now go, up to the store's own."""
+        directory = self.address.directory
+        if directory is None:
+            return
+        place = directory / path
+        for remains in place.glob("*#*"):
+            remains.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            while place != directory:
+                place.rmdir()
+                place = place.parent
 
     def _remove_remains(self, path: str) -> None:
         """LocalStore writes to `NAME#1` and renames; a writer that was killed leaves that behind, and nobody takes it up."""

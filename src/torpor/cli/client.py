@@ -7,7 +7,7 @@ kept, because waiting asks again and again.
 import contextlib
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -16,6 +16,7 @@ from torpor.cli.ends import Ended, ExitCode, advice_for, usage
 BASE = "/api/v1"
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 60.0
+STREAM_TIMEOUT_S = 120.0  # of silence: there is a heartbeat every 30 s
 PAGE = 200
 
 Record = dict[str, Any]
@@ -84,6 +85,16 @@ class Api:
     def archives(self, name: str) -> list[Record]:
         return self._items(name, "/archives")
 
+    def hold(self, name: str, reason: str, seconds: float) -> Record:
+        return self._about("POST", name, "/leases", body={"reason": reason, "seconds": seconds})
+
+    def holds(self, name: str) -> list[Record]:
+        return self._items(name, "/leases")
+
+    def end_holds(self, name: str, lease_id: str | None) -> None:
+        one = "" if lease_id is None else f"/{quote(lease_id, safe='')}"
+        self._call("DELETE", _path(name, f"/leases{one}"), workspace=name)
+
     def explain(self, name: str) -> Record:
         return self._about("GET", name, "/explain")
 
@@ -94,8 +105,32 @@ class Api:
     def logs(self, name: str, tail: int) -> bytes:
         return self._call("GET", _path(name, "/logs"), query={"tail": tail}, workspace=name)
 
+    def events(self, name: str | None, since: str | None) -> Iterator[Record]:
+        """What changes, as it does, until the connection ends; of everything when there is no name."""
+        path = _path(name, "/events") if name is not None else "/events"
+        asked = f"?{urlencode({'last_event_id': since})}" if since is not None else ""
+        with self._reaching():
+            response = self._send("GET", f"{self._prefix}{path}{asked}", None, STREAM_TIMEOUT_S)
+            if response.status != 200:
+                raise self._refusal(response, response.read(), name or "NAME")
+            if response.headers.get_content_type() != "text/event-stream":
+                raise self._stranger(f"GET {path} was not answered with events")
+            try:
+                yield from _events(response)
+            finally:
+                self._connection.close()
+
     def release(self, provider: str) -> None:
         self._call("POST", f"/latches/{quote(provider, safe='')}/release")
+
+    def gc_preview(self) -> Record:
+        return self._record("GET", "/gc")
+
+    def gc_request(self) -> Record:
+        return self._record("POST", "/gc")
+
+    def gc_report(self) -> Record:
+        return self._record("GET", "/gc/report")
 
     def templates(self) -> list[Record]:
         items: list[Record] = self._ask("GET", "/templates")["items"]
@@ -213,6 +248,18 @@ def _problem(answer: bytes) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return problem if isinstance(problem, dict) else None
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[Record]:
+    """The data of each event; what is cut off in the middle is none."""
+    data = b""
+    for line in lines:
+        if line.startswith(b"data:"):
+            data += line[5:].strip()
+        elif not line.strip() and data:
+            event = json.loads(data)
+            data = b""
+            yield event
 
 
 def _path(name: str, below: str = "") -> str:

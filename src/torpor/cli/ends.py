@@ -81,6 +81,7 @@ ADVICE: Mapping[str, str] = {
     "not_in_error": "`torpor explain {workspace}` says how it stands",
     "not_running": "`torpor start {workspace} --wait` wakes it",
     "no_such_archive": "`torpor archives {workspace}` lists them",
+    "archive_collected": "`torpor archives {workspace}` lists those that are kept",
     "unknown_template": "`torpor templates` lists them",
     "command_required": "torpor create NAME --template command -- PROGRAM ARGUMENT...",
     "limit_reached": "`torpor list` shows what is running, `torpor stop NAME` makes room",

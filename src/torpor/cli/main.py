@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torpor import __version__
-from torpor.cli import look, product, use, workspaces
+from torpor.cli import collecting, events, holding, look, product, use, workspaces
 from torpor.cli.ends import Ended, ExitCode, usage
 from torpor.cli.output import say, show_bytes, show_json
 from torpor.domain.errors import Refused, TorporError
@@ -34,15 +34,19 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "open": use.open_,
     "exec": use.exec_,
     "logs": use.logs,
+    "events": events.events,
     "explain": look.explain,
     "history": look.history,
     "archives": look.archives,
+    "hold": holding.hold,
     "templates": look.templates,
     "up": product.up,
+    "serve": product.serve,
     "down": product.down,
     "doctor": product.doctor,
     "release": product.release,
     "migrate": product.migrate,
+    "gc": collecting.gc,
 }
 
 for _name, _command in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""up, down, doctor, release, migrate: the product itself, for whoever runs it."""
+"""up, serve, down, doctor, release, migrate: the product itself, for whoever runs it."""
 
 import os
 import signal
@@ -50,6 +50,22 @@ def up(
     from torpor.assemble import run_up
 
     raise typer.Exit(run_up(settings))
+
+
+def serve(
+    role: Annotated[str, typer.Option("--role", metavar="PARTS", help="What this process does: api,proxy,controller.")],
+    data: Data = None,
+    port: Annotated[int | None, typer.Option("--port", help="Where it answers (default: 8080).", show_default=False)] = None,
+    runtime: Annotated[
+        str | None, typer.Option("--runtime", help="What runs workspaces (default: auto).", show_default=False)
+    ] = None,
+) -> None:
+    """Parts of the product, on services that are there already: any number of each."""
+    settings = settings_here(data=data, port=port, runtime=runtime)
+    from torpor.assemble import run_serve
+    from torpor.assemble.roles import parts_of
+
+    raise typer.Exit(run_serve(settings, parts_of(role)))
 
 
 def down(

@@ -116,6 +116,74 @@ def archives(items: Sequence[Record], now: datetime) -> RenderableType:
     return table
 
 
+def holds(items: Sequence[Record], now: datetime) -> RenderableType:
+    if not items:
+        return Text("Nobody holds it awake.")
+    table = _table("ID", "REASON", "BY", "SINCE", "ENDS")
+    for item in items:
+        table.add_row(
+            _text(item["id"]),
+            _text(item["reason"]),
+            _text(item["created_by"]),
+            _text(ago(item["created_at"], now)),
+            _text(ago(item["expires_at"], now)),
+        )
+    return table
+
+
+def collection(preview: Record, now: datetime) -> RenderableType:
+    """What a collection would do."""
+    parts: list[RenderableType] = []
+    if preview["items"]:
+        table = _table("KEY", "WORKSPACE", "SIZE", "WHY", "GOES", right=("SIZE",))
+        for item in preview["items"]:
+            goes = Text("now", "red") if item["action"] == "remove" else _text(ago(item["goes_at"], now))
+            table.add_row(
+                _text(item["key"]), _text(item["workspace"]), _text(size(item["size_bytes"])), _text(item["means"]), goes
+            )
+        parts.append(table)
+        if preview["left_out"]:
+            parts.append(Text(f"and {preview['left_out']} more"))
+        parts.append(Text())
+    removed = f"{preview['would_remove']} ({size(preview['would_free_bytes'])})" if preview["would_remove"] else "0"
+    kept = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in preview["kept"].items())
+    facts = [
+        ("would be removed now", _text(removed)),
+        ("would be marked now", _text(preview["would_mark"])),
+        ("marked, in their grace period", _text(preview["waiting"])),
+        ("kept", _text(f"{sum(preview['kept'].values())}{f' ({kept})' if kept else ''}")),
+        ("last collection", _text(ago(preview["last"]["ran_at"], now))),
+    ]
+    parts += [_facts(facts), *_strangers(preview)]
+    return Group(*parts)
+
+
+def collected(report: Record) -> RenderableType:
+    """What a collection did."""
+    facts = [
+        ("removed", _text(f"{report['removed']} ({size(report['freed_bytes'])})" if report["removed"] else "0")),
+        ("marked, in their grace period", _text(report["orphans"])),
+        ("kept", _text(report["kept"])),
+    ]
+    parts: list[RenderableType] = [_facts(facts)]
+    for key, why in report["failed"].items():
+        parts.append(_text(f"{key} could not be removed: {why}", "yellow"))
+    return Group(*parts, *_strangers(report))
+
+
+def _strangers(told: Record) -> Iterable[RenderableType]:
+    for name, means in (
+        ("unknown", "in the store that the database does not know; they are never removed"),
+        ("missing", "in the database that the store does not have"),
+    ):
+        count = told[f"{name}_count"]
+        if count:
+            yield Text(f"{count} {'archive is' if count == 1 else 'archives are'} {means}:", "yellow")
+            yield from (_text(f"  {key}") for key in told[name])
+            if count > len(told[name]):
+                yield Text(f"  and {count - len(told[name])} more")
+
+
 def explanation(told: Record, now: datetime) -> RenderableType:
     parts: list[RenderableType] = [_text(told["summary"], "bold")]
     parts += [_text(line) for line in told["lines"]]

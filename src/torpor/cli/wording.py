@@ -1,7 +1,7 @@
 """In which words are times, sizes and standings told? Pure, and without anything that draws."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -85,6 +85,14 @@ def trouble_words(workspace: Mapping[str, Any]) -> str:
 def change_line(workspace: Mapping[str, Any]) -> str:
     trouble = trouble_words(workspace)
     return f"{workspace['name']}: {standing_words(workspace)}" + (f" ({trouble})" if trouble else "")
+
+
+def event_line(event: Mapping[str, Any], when: Callable[[str], str]) -> str:
+    """`2026-03-01 12:00:00  demo: STANDBY, STARTING 40 %`."""
+    at = when(event["at"]) if event["at"] else NOTHING
+    if event["workspace"] is None:
+        return f"{at}  what was missed is not kept any more; this is how it stands"
+    return f"{at}  {change_line(event['workspace'])}"
 
 
 def wish_line(workspace: Mapping[str, Any]) -> str:

@@ -7,27 +7,44 @@ an observation begun before a row's last write can then never be written, becaus
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+from typing import Protocol, TypeAlias
 
 import structlog
 
+from torpor import metrics
+from torpor.control.attention import Attention
 from torpor.control.execute import Hands
 from torpor.control.flights import Flights, Landed
+from torpor.control.holding_back import HoldingBack
 from torpor.control.lost_time import LostTime
 from torpor.control.pace import SOON_S, Intervals, Pace
-from torpor.domain.errors import Hopeless, Unavailable
+from torpor.control.telling import tell
+from torpor.domain.errors import Deposed, Unavailable
 from torpor.domain.judge import is_missed
 from torpor.domain.knobs import Knobs
-from torpor.domain.latch import too_much_is_missing
-from torpor.domain.names import is_id
-from torpor.domain.planner import Adopt, Again, Await, Begin, Cancel, Finish, GiveUp, Look, Recover, Rest, Run, Store, Turn
+from torpor.domain.planner import (
+    Adopt,
+    Again,
+    Await,
+    Begin,
+    Cancel,
+    Finish,
+    GiveUp,
+    Look,
+    Recover,
+    Rest,
+    Run,
+    Step,
+    Store,
+    Turn,
+)
 from torpor.domain.reconcile import Decision, reconcile
-from torpor.domain.records import Observation, Report, Survey, Workspace
+from torpor.domain.records import Change, Observation, Report, Survey, Workspace
 from torpor.domain.states import Operation, Stage
-from torpor.store.for_controller import ControllerStore
+from torpor.store.for_controller import ControllerStore, Hold, Loaded
 
 log = structlog.get_logger()
 
@@ -40,19 +57,6 @@ MAX_FAILED_LOOKS = 5
 FIRST_REFUSAL_S = 0.02
 
 
-class Deposed(Hopeless):
-    """A later controller has taken over; nothing of ours may be written or begun any more."""
-
-
-class Latched(StrEnum):
-    """Has so much disappeared at once that nothing may be touched?"""
-
-    UNKNOWN = "not yet known: an earlier life of ours may have left a latch behind"
-    NO = "no"
-    HOLDS = "yes"
-    RELEASED = "yes, but an operator says that it is really so"
-
-
 @dataclass(frozen=True, slots=True)
 class Draws:
     """Where ids, dice and the passing of time come from."""
@@ -60,6 +64,9 @@ class Draws:
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     dice: Callable[[], float] = random.random
     monotonic: Callable[[], float] = time.monotonic
+
+
+Decided: TypeAlias = dict[str, tuple[Workspace, Decision]]
 
 
 @dataclass(slots=True)
@@ -72,34 +79,58 @@ class Tally:
     last_look_at: float = field(default=float("-inf"))
 
 
+class Life(Protocol):
+    """What the loop must know of the life it leads (`control.membership`)."""
+
+    @property
+    def life(self) -> int: ...
+
+    @property
+    def shards(self) -> frozenset[int]: ...
+
+    def lives(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who else is told what the loop does."""
+
+    tell: Callable[[Change, Step], None] = tell
+    """Of every change that was written."""
+    before_rest: Callable[[Sequence[str]], Awaitable[None]] | None = None
+    """Of the workspaces whose program is about to be seen stopped; when this fails they are looked at again later."""
+
+
 class Controller:
     def __init__(
         self,
         store: ControllerStore,
         hands: Hands,
         *,
-        epoch: int,
+        life: Life,
         knobs: Knobs,
         intervals: Intervals,
         parallel: int,
         draws: Draws | None = None,
+        listeners: Listeners | None = None,
     ) -> None:
         self.tally = Tally()
         self._store = store
         self._runtime = hands.runtime
-        self._epoch = epoch
+        self._life = life
         self._knobs = knobs
+        self._listeners = listeners or Listeners()
         self._draws = draws or Draws()
         self._pace = Pace(intervals, self._draws.monotonic)
-        self._flights = Flights(hands, epoch=epoch, parallel=parallel, on_end=self._pace.hint, monotonic=self._draws.monotonic)
+        self._flights = Flights(
+            hands, may_act=life.lives, parallel=parallel, on_end=self._pace.hint, monotonic=self._draws.monotonic
+        )
         self._lost_time = LostTime(LOST_AFTER_INTERVALS * intervals.idle_s)
         self._looks_since_start: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
-        self._strays: frozenset[str] = frozenset()
-        self._at_rest: dict[str, tuple[int, int, Observation]] = {}
-        """Rows that need nothing until they, their wish or what is seen of them changes."""
+        self._attention = Attention()
+        self._holding_back = HoldingBack(store)
         self._failed_looks = 0
-        self._latched = Latched.UNKNOWN
 
     def hint(self, *workspace_ids: str) -> None:
         """Something about these changed (or about anything): look at once."""
@@ -111,7 +142,8 @@ class Controller:
             while True:
                 due = await self._pace.next()
                 try:
-                    await self.look(due)
+                    with metrics.reconcile_seconds.time():
+                        await self.look(due)
                 except Deposed:
                     raise
                 except Unavailable as out:
@@ -128,30 +160,17 @@ class Controller:
     async def look(self, only: frozenset[str] | None = None) -> None:
         """One pass over everything that needs a look, or over these."""
         self._failed_looks += only is None
-        loaded = await self._store.load(only=only, also=self._strays)
+        hold = Hold(self._life.life, self._life.shards)
+        is_complete = only is None and self._attention.wants_everything(hold.shards)
+        loaded = await self._load(only, hold, is_complete=is_complete)
         # Taken before the look, so that what is seen was there after what they report had been done.
         landed = self._flights.landed([one.id for one in loaded.workspaces])
         survey = await self._observe(only)
         self._lost_time.looked(loaded.now)
         self.tally.last_look_at = self._draws.monotonic()
-        decided: dict[str, tuple[Workspace, Decision]] = {}
-        for workspace in loaded.workspaces:
-            if self._at_rest.get(workspace.id) == (workspace.version, workspace.wish_version, survey.of(workspace.id)):
-                continue
-            try:
-                decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now)
-            except Exception:
-                # One bad workspace never stops another.
-                log.exception("decision_broke", workspace=workspace.id)
-                self._pace.look_again(workspace.id, self._pace.active_s)
-            else:
-                decided[workspace.id] = (workspace, decision)
-        if await self._is_held_back(loaded.workspaces, decided, only):
+        decided = self._decide_all(loaded, survey, landed)
+        if await self._is_held_back(loaded, decided, survey, only):
             return
-        if only is None:
-            known = {workspace.id for workspace in loaded.workspaces}
-            self._strays = frozenset(one for one in survey.seen if one not in known and is_id(one))
-            self._at_rest = {one: rest for one, rest in self._at_rest.items() if one in known}
         refused = await self._persist(decided)
         for workspace_id, (workspace, decision) in decided.items():
             if workspace_id in refused:
@@ -161,14 +180,51 @@ class Controller:
             if decision.verdict.is_certain:
                 self._flights.was_used(workspace_id, landed.get(workspace_id))
             self._act(workspace, survey.of(workspace_id), decision, loaded.now)
+        self._attend(loaded, survey, only, hold, is_complete=is_complete)
         self._failed_looks = 0 if only is None else self._failed_looks
         self.tally.looks += 1
+
+    async def _load(self, only: frozenset[str] | None, hold: Hold, *, is_complete: bool) -> Loaded:
+        if only is not None:
+            return await self._store.load_these(hold, only)
+        if is_complete:
+            return await self._store.load_watched(hold, also=self._attention.suspects)
+        return await self._store.load_due(hold, also=self._attention.suspects)
+
+    def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed]) -> Decided:
+        decided: Decided = {}
+        for workspace in loaded.workspaces:
+            try:
+                decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now)
+            except Exception:
+                # One bad workspace never stops another.
+                log.exception("decision_broke", workspace=workspace.id)
+                self._pace.look_again(workspace.id, self._pace.active_s)
+            else:
+                decided[workspace.id] = (workspace, decision)
+        return decided
+
+    def _attend(self, loaded: Loaded, survey: Survey, only: frozenset[str] | None, hold: Hold, *, is_complete: bool) -> None:
+        if only is not None:
+            # Seen, but no workspace of ours, nor anybody's: that is noticed once.
+            for unknown in only - {one.id for one in loaded.workspaces} - loaded.elsewhere:
+                self._attention.is_at_rest(unknown, survey.of(unknown))
+            return
+        self._attention.suspects = frozenset()
+        if is_complete:
+            self._attention.looked_at_everything(hold.shards)
+        else:
+            self._attention.looked_at_due()
+        stirred = self._attention.stirred(survey, {one.id for one in loaded.workspaces})
+        if stirred:
+            self._pace.hint(*stirred)
 
     def _decide(self, workspace: Workspace, seen: Observation, landed: Landed | None, now: datetime) -> Decision:
         flight = self._flights.of(workspace.id)
         look = Look(
             now=now,
-            epoch=self._epoch,
+            # Whoever takes the row takes it under a higher epoch.
+            epoch=workspace.epoch if workspace.held_by == self._life.life else workspace.epoch + 1,
             knobs=self._knobs,
             # One that has landed since is as good as in flight: its report comes with the next look.
             in_flight=flight is not None or self._flights.has_landed_since(workspace.id, landed),
@@ -184,33 +240,24 @@ class Controller:
             progress=flight.progress if flight else None,
         )
 
-    async def _is_held_back(
-        self, loaded: Sequence[Workspace], decided: dict[str, tuple[Workspace, Decision]], only: frozenset[str] | None
-    ) -> bool:
+    async def _is_held_back(self, loaded: Loaded, decided: Decided, survey: Survey, only: frozenset[str] | None) -> bool:
         """Whether so much has disappeared at once that nothing may be touched.
 
         Only a look at everything can tell; a look at a few that misses one asks for it, and leaves that one alone.
         """
-        missing = [one for one, (row, decision) in decided.items() if row.error is None and is_missed(decision.verdict)]
+        missed = [one for one, (row, decision) in decided.items() if row.error is None and is_missed(decision.verdict)]
         if only is not None:
-            for workspace_id in missing:
+            for workspace_id in missed:
                 del decided[workspace_id]
-            if missing:
+            if missed:
+                self._attention.suspects |= frozenset(missed)
                 self._pace.hint()
-            return self._latched is Latched.HOLDS
-        expected = sum(workspace.expects_volume for workspace in loaded)
-        before, self._latched = self._latched, Latched.NO
-        if too_much_is_missing(expected=expected, missing=len(missing)):
-            is_released = await self._store.latch(self._runtime.name, expected=expected, missing=len(missing))
-            self._latched = Latched.RELEASED if is_released else Latched.HOLDS
-        elif before is not Latched.NO:
-            await self._store.unlatch(self._runtime.name)
-        if self._latched is not before and {before, self._latched} & {Latched.HOLDS, Latched.RELEASED}:
-            log.warning("latch", provider=self._runtime.name, latched=self._latched, expected=expected, missing=len(missing))
-        if self._latched is Latched.HOLDS:
+            return self._holding_back.holds
+        await self._holding_back.look(survey, is_anything_missed=bool(missed), latch_is_released=loaded.latch_is_released)
+        if self._holding_back.holds:
             self._failed_looks = 0
             self._pace.retry_everything()
-        return self._latched is Latched.HOLDS
+        return self._holding_back.holds
 
     def _owed_s(self, workspace: Workspace, now: datetime) -> float:
         """Time that must not count, once it matters: a deadline that has not passed needs no credit."""
@@ -223,21 +270,26 @@ class Controller:
 
     async def _observe(self, only: frozenset[str] | None) -> Survey:
         try:
-            return await self._runtime.observe(only)
+            with metrics.observe_seconds.labels(self._runtime.name).time():
+                return await self._runtime.observe(only)
         except Unavailable:
             # It says nothing about what is in it: what was last seen stands. That is no failure of this loop.
             self._failed_looks = 0
             raise
 
-    async def _persist(self, decided: Mapping[str, tuple[Workspace, Decision]]) -> frozenset[str]:
+    async def _persist(self, decided: Decided) -> frozenset[str]:
         """Write what changed; the ids whose rows were no longer as they had been read, or would not be written."""
+        stopped = [one for one, (row, decision) in decided.items() if _is_stopped_by(row, decision)]
+        if stopped and self._listeners.before_rest is not None:
+            await self._listeners.before_rest(stopped)
         changes = [decision.change for _, decision in decided.values() if decision.change is not None]
-        written = await self._store.persist(changes, epoch=self._epoch)
+        written = await self._store.persist(changes, life=self._life.life)
         refused = frozenset(change.after.id for change in changes) - written
-        if refused and not await self._store.holds(self._epoch):
-            raise Deposed(f"epoch {self._epoch} was overtaken; this controller writes nothing any more")
+        if refused and not await self._store.lives(self._life.life):
+            raise Deposed(f"life {self._life.life} is over; this controller writes nothing any more")
         self.tally.rows_written += len(written)
         self.tally.conflicts += len(refused)
+        metrics.cas_conflicts_total.inc(len(refused))
         return refused
 
     def _look_after_refusal(self, workspace_id: str) -> None:
@@ -251,11 +303,11 @@ class Controller:
         change, step = decision.change, decision.step
         after = change.after if change else workspace
         if step == Rest() and change is None and workspace.operation is Operation.NONE:
-            self._at_rest[workspace.id] = (workspace.version, workspace.wish_version, seen)
+            self._attention.is_at_rest(workspace.id, seen)
         else:
-            self._at_rest.pop(workspace.id, None)
+            self._attention.is_moving(workspace.id)
         if change is not None:
-            _tell(workspace, after, step)
+            self._listeners.tell(change, step)
             if after.deadline_at != workspace.deadline_at:
                 self._lost_time.credit(workspace.id, self._flights.of(workspace.id), self._draws.monotonic())
         match step:
@@ -291,25 +343,8 @@ class Controller:
                 self._pace.look_again(workspace_id, self._pace.active_s)
 
 
-def _tell(before: Workspace, after: Workspace, step: object) -> None:
-    """The canonical line of a reconciled workspace; mere progress is no news."""
-    news = (before.phase, before.operation, before.op_attempt, before.error) != (
-        after.phase,
-        after.operation,
-        after.op_attempt,
-        after.error,
-    )
-    (log.info if news else log.debug)(
-        "reconciled",
-        workspace=after.id,
-        name=after.name,
-        wish=after.desired_state.value,
-        step=type(step).__name__,
-        phase=after.phase.value,
-        operation=after.operation.value,
-        attempt=after.op_attempt if after.operation is not Operation.NONE else None,
-        error=after.error.reason.value if after.error else None,
-    )
+def _is_stopped_by(row: Workspace, decision: Decision) -> bool:
+    return row.operation is Operation.STOPPING and isinstance(decision.step, Finish)
 
 
 def _report_for(workspace: Workspace, landed: Landed | None) -> Report | None:

@@ -1,95 +1,169 @@
-"""Who controls this database, and what happens when it is lost?
+"""How does this process take part in controlling, and who leads?
 
-Whoever holds the session lock leads, under an epoch of its own. A lost connection gives up leadership at once, and it comes
-back by itself.
+It lives (`membership`), looks after the workspaces of its shards (`controller`), and stands for the lead; whoever has that
+carries out the duties that must run once. A life that ends takes all of it along, and another one begins by itself.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
-from torpor.control.controller import Controller, Deposed
-from torpor.domain.errors import Refused, Unavailable
+from torpor import metrics
+from torpor.control.controller import Controller
+from torpor.control.duties import Duty, tend
+from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.domain.errors import Deposed, TorporError, Unavailable
+from torpor.store.for_controller import ControllerStore
 from torpor.store.leader import Leadership
+from torpor.store.members import Member
 
 log = structlog.get_logger()
+
+BETWEEN_LIVES_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The lock that the leader holds."""
+
+    url: str
+    lock_id: int
+    retry_s: float
 
 
 class Coordinator:
     def __init__(
         self,
+        store: ControllerStore,
+        identity: Identity,
+        heartbeat: Heartbeat,
+        lock: Lock,
         *,
-        url: str,
-        lock_id: int,
-        retry_s: float,
-        node_id: str,
-        make_controller: Callable[[int], Controller],
+        make_controller: Callable[[Membership], Controller],
+        duties: Sequence[Duty],
+        on_change: Callable[[], None],
     ) -> None:
-        self.node_id = node_id
-        self.epoch: int | None = None
+        """`on_change` is called whenever a transaction has changed a workspace, while this process leads."""
+        self.node_id = identity.node_id
         self.controller: Controller | None = None
-        self._url = url
-        self._lock_id = lock_id
-        self._retry_s = retry_s
+        self.term: int | None = None
+        self._store = store
+        self._identity = identity
+        self._heartbeat = heartbeat
+        self._lock = lock
         self._make_controller = make_controller
-        self._led_since = time.monotonic()
-        self._leadership: Leadership | None = None
+        self._duties = duties
+        self._on_change = on_change
+        self._membership: Membership | None = None
+        self._joined: Membership | None = None
+        self._led_since = 0.0
 
     @property
     def is_leader(self) -> bool:
-        return self.controller is not None
+        return self.term is not None
+
+    @property
+    def life(self) -> int | None:
+        return self._membership.life if self._membership else None
+
+    @property
+    def members(self) -> Sequence[Member]:
+        return self._membership.members if self._membership else ()
 
     @property
     def uptime_s(self) -> float:
+        """For how long it has been leading."""
         return time.monotonic() - self._led_since if self.is_leader else 0.0
+
+    @property
+    def last_look_age_s(self) -> float | None:
+        """None before the first."""
+        if self.controller is None or self.controller.tally.last_look_at == float("-inf"):
+            return None
+        return time.monotonic() - self.controller.tally.last_look_at
 
     def hint(self, *workspace_ids: str) -> None:
         if self.controller is not None:
             self.controller.hint(*workspace_ids)
 
-    async def claim(self, *, within_s: float) -> None:
-        """Lead before anything else is begun; Refused when somebody else goes on leading."""
-        until = time.monotonic() + within_s
-        while self._leadership is None:
-            self._leadership = await Leadership.take(self._url, lock_id=self._lock_id)
-            if self._leadership is None and time.monotonic() > until:
-                raise Refused("already_controlled", "another Torpor controls this database; stop it first")
-            if self._leadership is None:
-                await asyncio.sleep(0.2)
+    async def join(self, *, within_s: float) -> None:
+        """Live before anything else is begun; Refused when somebody who sees another world goes on living."""
+        self._joined = self._new_membership()
+        await self._joined.join(within_s=within_s)
 
     async def run(self) -> None:
-        """Until cancelled: lead whenever the lock can be had."""
+        """Until cancelled: one life after the other."""
         while True:
             try:
-                leadership = self._leadership or await Leadership.take(self._url, lock_id=self._lock_id)
-                self._leadership = None
-                if leadership is not None:
-                    await self._lead(leadership)
-            except (Unavailable, Deposed) as error:
-                log.warning("leadership_lost", why=error.message)
+                membership, self._joined = self._joined or self._new_membership(), None
+                if not membership.lives():
+                    await membership.join()
+                await self._live(membership)
+            except TorporError as error:
+                log.warning("life_ended", node=self.node_id, why=error.message)
             except Exception:
-                log.exception("leadership_broke")
-            await asyncio.sleep(self._retry_s)
+                log.exception("life_broke")
+            await asyncio.sleep(BETWEEN_LIVES_S)
 
-    async def _lead(self, leadership: Leadership) -> None:
-        lost = asyncio.create_task(leadership.lost.wait())
+    def _new_membership(self) -> Membership:
+        return Membership(self._store, self._identity, self._heartbeat, on_change=self.hint)
+
+    async def _live(self, membership: Membership) -> None:
+        self._membership = membership
+        self.controller = self._make_controller(membership)
         try:
-            self.epoch = await leadership.take_epoch(self.node_id)
-            self.controller = self._make_controller(self.epoch)
-            self._led_since = time.monotonic()
-            log.info("leading", node=self.node_id, epoch=self.epoch)
-            looping = asyncio.create_task(self.controller.run())
-            try:
-                await asyncio.wait((lost, looping), return_when=asyncio.FIRST_COMPLETED)
-                if looping.done():
-                    looping.result()
-                raise Unavailable("the connection that holds the lock was lost")
-            finally:
-                looping.cancel()
-                await asyncio.gather(looping, return_exceptions=True)
+            await _first_to_end(membership.keep(), self.controller.run(), self._stand_for_lead(membership))
         finally:
-            self.controller = None
-            lost.cancel()
-            await leadership.give_up()
+            self.controller, self._membership = None, None
+            await membership.leave()
+
+    async def _stand_for_lead(self, membership: Membership) -> None:
+        while True:
+            try:
+                async with self._leadership() as leadership:
+                    if leadership is not None:
+                        await self._lead(leadership, membership)
+            except (Unavailable, Deposed) as error:
+                log.warning("not_leading", why=error.message)
+            except Exception:
+                log.exception("lead_broke")
+            await asyncio.sleep(self._lock.retry_s)
+
+    @contextlib.asynccontextmanager
+    async def _leadership(self) -> AsyncIterator[Leadership | None]:
+        leadership = await Leadership.take(self._lock.url, lock_id=self._lock.lock_id, silent_after_s=self._heartbeat.expiry_s)
+        try:
+            yield leadership
+        finally:
+            if leadership is not None:
+                await leadership.give_up()
+
+    async def _lead(self, leadership: Leadership, membership: Membership) -> None:
+        term = await leadership.begin_term(self.node_id, membership.life)
+        await leadership.on_change(self._on_change)
+        self.term, self._led_since = term, time.monotonic()
+        metrics.is_leader.set(1)
+        log.info("leading", node=self.node_id, life=membership.life, term=term)
+        try:
+            await _first_to_end(leadership.wait_until_lost(), *(tend(duty, term) for duty in self._duties))
+        finally:
+            self.term = None
+            metrics.is_leader.set(0)
+
+
+async def _first_to_end(*work: Coroutine[Any, Any, None]) -> None:
+    """Until one of them ends, which ends them all; what it raised is raised."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

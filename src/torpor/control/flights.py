@@ -49,13 +49,13 @@ class Flights:
         self,
         hands: Hands,
         *,
-        epoch: int,
+        may_act: Callable[[], bool],
         parallel: int,
         on_end: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hands = hands
-        self._epoch = epoch
+        self._may_act = may_act
         self._on_end = on_end
         self._monotonic = monotonic
         self._long = asyncio.Semaphore(parallel)
@@ -106,7 +106,9 @@ class Flights:
             async with self._long if isinstance(flight.effect, LONG) else self._quick:
                 flight.has_slot = True
                 flight.waited_s = self._monotonic() - flight.waits_since
-                fence = Fence(flight.op_id, self._epoch)
+                fence = Fence(flight.op_id, workspace.epoch)
+                if not self._may_act():
+                    return  # Somebody else may be at it by now: this life is over, and the loop is about to find out.
                 report = await self._hands.carry_out(workspace, flight.effect, fence, progress)
         except Exception as error:
             log.exception("flight_broke", workspace=workspace.id, effect=type(flight.effect).__name__)

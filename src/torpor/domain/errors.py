@@ -11,6 +11,7 @@ class TorporError(Exception):
       Unavailable   the loop tries again by itself
       Failed        an actuator failed; its code says what that means for the workspace
       Hopeless      a human must look
+        Deposed     somebody else has taken over; begin again, or let them
     """
 
     def __init__(self, message: str, **context: object) -> None:
@@ -41,6 +42,10 @@ class Failed(TorporError):
 
 class Hopeless(TorporError):
     """Nothing that Torpor does by itself can help."""
+
+
+class Deposed(Hopeless):
+    """Somebody else has taken over; nothing of ours may be written or begun any more."""
 
 
 class Reason(StrEnum):

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from torpor.domain.errors import Reason
+from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
 from torpor.domain.records import ErrorInfo, Workspace
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 from torpor.domain.transitions import may_turn
 
 
@@ -23,6 +24,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asked for what is wished, when and why."""
+
+    origin: WishOrigin
+    at: datetime
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     summary: str
     lines: tuple[str, ...]
@@ -30,6 +40,10 @@ class Explanation:
     next_step: str | None
     why: str | None
     ways_out: tuple[WayOut, ...]
+    awake: tuple[StayAwake, ...]
+    """What keeps it from going down a step by itself."""
+    stopped: Asked | None
+    """Why it does not run; None where it should."""
 
 
 PHASE_MEANS: Mapping[Phase, str] = {
@@ -72,16 +86,33 @@ PHASE_OF_WISH: Mapping[Wish, Phase] = {
 }
 
 
-def explain(workspace: Workspace, archive_keys: tuple[str, ...], held_back_at: tuple[str, ...] = ()) -> Explanation:
-    """`archive_keys`: the archives that can be gone back to, the latest first; `held_back_at`: where nothing is touched."""
+DONE_BY_A_PERSON: Mapping[Wish, str] = {
+    Wish.RUNNING: "started",
+    Wish.STANDBY: "stopped",
+    Wish.ARCHIVED: "archived",
+    Wish.DELETED: "deleted",
+}
+
+
+def explain(
+    workspace: Workspace,
+    archive_keys: tuple[str, ...],
+    held_back_at: tuple[str, ...] = (),
+    awake: tuple[StayAwake, ...] | None = None,
+) -> Explanation:
+    """`archive_keys`: the archives that can be gone back to, the latest first; `held_back_at`: where nothing is touched;
+    `awake`: what keeps it from going down a step by itself, None where there is no such step."""
+    asked = _asked(workspace)
     lines = [
-        f"Wished: {workspace.desired_state} (wish {workspace.wish_version}).",
+        f"Wished: {workspace.desired_state} (wish {workspace.wish_version}): {asked.words} at {_instant(asked.at)}.",
         f"Seen: {_seen(workspace)}.",
         f"Home: generation {workspace.generation}, opened {workspace.revision} times, {_archive_words(workspace)}.",
     ]
+    if awake:
+        lines.append(f"{STAYS[workspace.phase]}: {'; '.join(_stay_words(stay) for stay in awake)}.")
     waiting = _waiting(workspace)
     if waiting:
-        until = f" until {waiting.until.isoformat(timespec='seconds')}" if waiting.until else ""
+        until = f" until {_instant(waiting.until)}" if waiting.until else ""
         lines.append(f"Under way: {OPERATION_MEANS[workspace.operation]}; waiting for {waiting.what}{until}.")
     if held_back_at:
         where = " and ".join(held_back_at)
@@ -89,7 +120,7 @@ def explain(workspace: Workspace, archive_keys: tuple[str, ...], held_back_at: t
     why = _why(workspace)
     if why:
         lines.append(f"Why: {why}")
-    next_step = _next(workspace)
+    next_step = _next(workspace) if awake is None else _next_down(workspace, awake)
     if next_step:
         lines.append(f"Next: {next_step}.")
     return Explanation(
@@ -101,7 +132,42 @@ def explain(workspace: Workspace, archive_keys: tuple[str, ...], held_back_at: t
         next_step=next_step,
         why=why,
         ways_out=_ways_out(workspace, archive_keys),
+        awake=awake or (),
+        stopped=None if workspace.desired_state is Wish.RUNNING else asked,
     )
+
+
+STAYS: Mapping[Phase, str] = {Phase.RUNNING: "Awake", Phase.STANDBY: "Not archived"}
+
+
+def _asked(workspace: Workspace) -> Asked:
+    wish = workspace.desired_state
+    match workspace.wish_origin:
+        case WishOrigin.IDLE:
+            words = f"put to sleep because {WHY_DOWN[wish](workspace)}" if wish in WHY_DOWN else "put to sleep"
+        case WishOrigin.WAKE:
+            words = "woken because somebody knocked"
+        case WishOrigin.PERSON:
+            words = f"{DONE_BY_A_PERSON[wish]} by a person"
+    return Asked(workspace.wish_origin, workspace.wished_at, words)
+
+
+def _stay_words(stay: StayAwake) -> str:
+    return stay.words + (f" (until {_instant(stay.until)})" if stay.until else "")
+
+
+def _next_down(workspace: Workspace, awake: tuple[StayAwake, ...]) -> str | None:
+    to = STEP_DOWN[workspace.phase]
+    if not awake:
+        return f"{to} at the next look, because {WHY_DOWN[to](workspace)}"
+    ends = [stay.until for stay in awake if stay.until is not None]
+    if len(ends) < len(awake):
+        return _next(workspace)
+    return f"{to} after {_instant(max(ends))}, unless somebody uses it"
+
+
+def _instant(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")
 
 
 def _seen(workspace: Workspace) -> str:

@@ -17,13 +17,7 @@ WITHOUT_VOLUME = "WithoutVolume"
 
 def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
     live = seen.container if seen.container is not None and seen.container.ended is None else None
-    whole = frozenset(
-        volume.generation
-        for volume in seen.volumes
-        if volume.marker is not None
-        and volume.marker.workspace_id == workspace.id
-        and volume.marker.generation == volume.generation
-    )
+    whole = whole_homes(workspace.id, seen)
     present = frozenset(volume.generation for volume in seen.volumes)
     volume_ready = workspace.generation in whole
     container_ready = live is not None and live.ready and live.generation == workspace.generation
@@ -91,6 +85,17 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
         and seen.container.generation == workspace.generation
         and seen.container.revision == workspace.revision
         else None,
+    )
+
+
+def whole_homes(workspace_id: str, seen: Observation) -> frozenset[int]:
+    """The generations of which a volume carries its marker."""
+    return frozenset(
+        volume.generation
+        for volume in seen.volumes
+        if volume.marker is not None
+        and volume.marker.workspace_id == workspace_id
+        and volume.marker.generation == volume.generation
     )
 
 

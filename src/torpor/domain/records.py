@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from torpor.domain.errors import Reason
-from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outcome, Phase, Stage, Wish
+from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outcome, Phase, Stage, Wish, WishOrigin
 
 # ── what a provider shows ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,6 +172,8 @@ class Workspace:
     command: tuple[str, ...]
     desired_state: Wish
     wish_version: int
+    wish_origin: WishOrigin
+    wished_at: datetime
     deleted_at: datetime | None
     purge: bool
     recover_request: Recovery | None
@@ -182,7 +184,9 @@ class Workspace:
 
     version: int
     epoch: int
-    """Of the controller that wrote last; an older one writes nothing any more."""
+    """Rises whenever another controller takes the row, and goes with every effect: what an older one does is refused."""
+    held_by: int | None
+    """The life of the controller that wrote last."""
     phase: Phase
     phase_changed_at: datetime
     previous_phase: Phase | None
@@ -197,7 +201,7 @@ class Workspace:
     op_id: str | None
     op_attempt: int
     op_epoch: int
-    """Of the controller that opened this attempt; another one adopts it before it acts."""
+    """Under which this attempt was opened; whoever takes the row adopts it before it acts."""
     op_takeovers: int
     op_started_at: datetime | None
     deadline_at: datetime | None
@@ -325,7 +329,7 @@ class AttemptClosed:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one step writes, all or nothing, if the row still has `before.version` and no later epoch."""
+    """What one step writes, all or nothing, if the row still has `before.version` and the writer still lives."""
 
     before: Workspace
     after: Workspace

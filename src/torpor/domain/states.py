@@ -15,6 +15,17 @@ class Wish(StrEnum):
     DELETED = "DELETED"
 
 
+class WishOrigin(StrEnum):
+    """Who asked for it (`wish_origin`)."""
+
+    PERSON = "PERSON"
+    """Somebody said so, or a program in their name."""
+    IDLE = "IDLE"
+    """Nobody had used it for long enough."""
+    WAKE = "WAKE"
+    """Somebody knocked at it."""
+
+
 class Phase(StrEnum):
     """What the observed conditions amount to."""
 

@@ -16,10 +16,12 @@ from typing import assert_never
 
 import structlog
 
+from torpor import metrics
 from torpor.domain.errors import Hopeless, Refused
 from torpor.ports import Address
 from torpor.proxy import pages
 from torpor.proxy.body import Body
+from torpor.proxy.frames import Bytes, Carriage, Frames
 from torpor.proxy.head import (
     LARGEST_HEAD_BYTES,
     AnswerHead,
@@ -32,8 +34,10 @@ from torpor.proxy.head import (
     pass_back,
     pass_on,
 )
+from torpor.proxy.outcomes import Outcome
 from torpor.proxy.pages import Notice
 from torpor.proxy.route import Asleep, Place, Running, ToNobody, ToPlatform, ToWorkspace, Unknown, destination, may_exist
+from torpor.proxy.usage import UNWATCHED, Tie, Usage, Use
 
 log = structlog.get_logger()
 
@@ -88,6 +92,7 @@ class Forward:
     address: Address
     to_workspace: bool
     sorry: Notice
+    use: Use = UNWATCHED
 
 
 class Line:
@@ -144,12 +149,14 @@ class Front:
         find: Callable[[str], Awaitable[Place]],
         port: int,
         hosts: Sequence[str] = ("127.0.0.1", "::1"),
+        usage: Usage = UNWATCHED,
     ) -> None:
         self.port = port
         """The port that is listened on; with 0, the one that was free, once started."""
         self._platform = platform
         self._find = find
         self._hosts = hosts
+        self.usage = usage
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._connections: dict[asyncio.Task[None], Connection] = {}
@@ -238,6 +245,7 @@ class Front:
             connection = Connection(Line(connected), peer[0])
             task = asyncio.create_task(self._serve(connection))
             self._connections[task] = connection
+            metrics.proxy_connections.inc()
             task.add_done_callback(self._forget)
             # An accept that need not wait does not let others run.
             await asyncio.sleep(0)
@@ -245,6 +253,7 @@ class Front:
     def _forget(self, task: asyncio.Task[None]) -> None:
         # Here, because a task that is cancelled before its first step never comes to any `finally` of its own.
         self._connections.pop(task).line.close()
+        metrics.proxy_connections.dec()
 
     async def _serve(self, connection: Connection) -> None:
         """One connection from its first byte to its last. Whatever happens ends here, and touches no other."""
@@ -258,7 +267,8 @@ class Front:
         except (CutOff, BadHead):
             line.cut()
         except (ClientGone, TimeoutError, OSError):
-            pass
+            if connection.stage is not Stage.WAITING and not connection.answer_begun:
+                _count(Outcome.CLIENT_GONE)
         except Exception:
             log.exception("connection_failed", client=connection.client)
 
@@ -280,6 +290,8 @@ class Front:
         except TooMany:
             notice = pages.too_many()
         if notice is not None:
+            connection.answer_begun = True
+            _count(notice.outcome)
             await say(connection.line, notice, head)
 
     def _check_room(self) -> None:
@@ -311,14 +323,19 @@ class Front:
             log.warning("cannot_find", workspace=name, error=repr(error))
             return pages.cannot_tell(name)
         match place:
-            case Running(_, address):
-                return Forward(address, to_workspace=True, sorry=pages.no_answer(name))
+            case Running(_, address, workspace_id, standby_ttl_s):
+                use = self.usage.of(workspace_id, standby_ttl_s=standby_ttl_s) if workspace_id else UNWATCHED
+                return Forward(address, to_workspace=True, sorry=pages.no_answer(name), use=use)
             case Asleep():
                 return pages.asleep(place)
             case Unknown():
                 return pages.unknown(name)
             case _:
                 assert_never(place)
+
+
+def _count(outcome: Outcome) -> None:
+    metrics.proxy_requests_total.labels(outcome=outcome).inc()
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -383,8 +400,9 @@ async def exchange(connection: Connection, head: Head, rest: bytes, forward: For
         upstream = await connect(forward.address)
         try:
             await upstream.send(pass_on(head, client=connection.client, to_workspace=forward.to_workspace).render())
+            forward.use.touched()
             if head.is_upgrade:
-                await _upgrade(connection, upstream, rest, head.method, forward)
+                await _upgrade(connection, upstream, head, rest, forward)
             else:
                 await _converse(connection, upstream, head, rest, forward)
         except (OSError, NoAnswer) as error:
@@ -401,7 +419,7 @@ async def exchange(connection: Connection, head: Head, rest: bytes, forward: For
 
 async def _converse(connection: Connection, upstream: Line, head: Head, rest: bytes, forward: Forward) -> None:
     """Body there and answer back, at the same time: either may begin, or end, before the other."""
-    sending = asyncio.create_task(_send_body(connection.line, upstream, Body(head.framing), rest))
+    sending = asyncio.create_task(_send_body(connection.line, upstream, Body(head.framing), rest, forward.use))
     answering = asyncio.create_task(_pass_answer_back(connection, upstream, head.method, forward))
     try:
         await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
@@ -411,11 +429,13 @@ async def _converse(connection: Connection, upstream: Line, head: Head, rest: by
         await _end([sending, answering])
 
 
-async def _send_body(client: Line, upstream: Line, body: Body, data: bytes) -> None:
+async def _send_body(client: Line, upstream: Line, body: Body, data: bytes, use: Use) -> None:
     """Pass the body on, then stay with the client. Raises ClientGone when nobody waits for the answer, BadHead for no body."""
     upstream_listens = True
     while True:
         taken = body.take(data)
+        if taken:
+            use.touched()
         if taken and upstream_listens:
             try:
                 await upstream.send(data[:taken])
@@ -476,12 +496,16 @@ async def _pass_body_back(
 ) -> None:
     """The answer to its end; CutOff when there is less of it than it says."""
     body = Body(answer.framing(method))
+    # A download is use for as long as it takes; a stream of events is open in every forgotten tab.
+    use = UNWATCHED if answer.is_event_stream else forward.use
     await _begin_answer(connection, answer, forward)
     while True:
         try:
             taken = body.take(data)
         except BadHead as bad:
             raise CutOff from bad
+        if taken:
+            use.touched()
         await _to_client(connection, data[:taken])
         if body.is_complete:
             return
@@ -496,6 +520,8 @@ async def _pass_body_back(
 
 async def _begin_answer(connection: Connection, answer: AnswerHead, forward: Forward) -> None:
     connection.answer_begun = True
+    to_whom = Outcome.WORKSPACE if forward.to_workspace else Outcome.PLATFORM
+    _count(Outcome.TUNNEL if answer.status == 101 else to_whom)
     await _to_client(connection, pass_back(answer, from_workspace=forward.to_workspace).render())
 
 
@@ -506,7 +532,7 @@ async def _to_client(connection: Connection, data: bytes) -> None:
         raise ClientGone from error
 
 
-async def _upgrade(connection: Connection, upstream: Line, early: bytes, method: bytes, forward: Forward) -> None:
+async def _upgrade(connection: Connection, upstream: Line, head: Head, early: bytes, forward: Forward) -> None:
     """Ask for another protocol; when that is granted, be a wire."""
     try:
         async with asyncio.timeout(UPGRADE_PATIENCE_S):
@@ -514,17 +540,22 @@ async def _upgrade(connection: Connection, upstream: Line, early: bytes, method:
     except TimeoutError:
         raise NoAnswer("it did not answer to the upgrade") from None
     if answer.status != 101:
-        await _pass_body_back(connection, upstream, answer, rest, method, forward)
+        await _pass_body_back(connection, upstream, answer, rest, head.method, forward)
         return
-    await _begin_answer(connection, answer, forward)
-    connection.stage = Stage.TUNNEL
-    await _tunnel(connection.line, upstream, early, rest)
+    carriages = (Frames(), Frames()) if head.is_websocket else (Bytes(), Bytes())
+    tie = forward.use.connected()
+    try:
+        await _begin_answer(connection, answer, forward)
+        connection.stage = Stage.TUNNEL
+        there = asyncio.create_task(_pump(connection.line, upstream, early, carriages[0], tie))
+        back = asyncio.create_task(_pump(upstream, connection.line, rest, carriages[1], tie))
+        await _tunnel(connection.line, there, back)
+    finally:
+        tie.closed()
 
 
-async def _tunnel(client: Line, upstream: Line, early: bytes, rest: bytes) -> None:
+async def _tunnel(client: Line, there: asyncio.Task[None], back: asyncio.Task[None]) -> None:
     """Both directions until both have ended; once one has, the other may not be silent for ever."""
-    there = asyncio.create_task(_pump(client, upstream, early))
-    back = asyncio.create_task(_pump(upstream, client, rest))
     try:
         ended, open_still = await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
         if open_still and not any(task.exception() for task in ended):
@@ -537,9 +568,11 @@ async def _tunnel(client: Line, upstream: Line, early: bytes, rest: bytes) -> No
         await _end([there, back])
 
 
-async def _pump(source: Line, sink: Line, data: bytes) -> None:
+async def _pump(source: Line, sink: Line, data: bytes, carriage: Carriage, tie: Tie) -> None:
     """Every byte from one to the other, and then the end, at the pace of the slower."""
     while data := data or await source.receive():
+        if carriage.take(data):
+            tie.carried()
         await sink.send(data)
         data = b""
         await asyncio.sleep(0)

@@ -118,6 +118,10 @@ class Head:
         )
 
     @property
+    def is_websocket(self) -> bool:
+        return self.is_upgrade and set(_words(self.values(b"upgrade"))) == {b"websocket"}
+
+    @property
     def is_cross_site(self) -> bool:
         """Whether a page of another origin sent it. Programs send no Origin."""
         origins = self.values(b"origin")
@@ -289,6 +293,7 @@ def _without_session(name: bytes, value: bytes) -> list[Header]:
 
 _CHUNKED = re.compile(rb"transfer-encoding[ \t]*:(?:.*,)?[ \t]*chunked[ \t]*", re.IGNORECASE)
 _CONTENT_LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*", re.IGNORECASE)
+_EVENT_STREAM = re.compile(rb"content-type[ \t]*:[ \t]*text/event-stream", re.IGNORECASE)
 _ANSWER_ENDS = re.compile(rb"\r?\n\r?\n")
 _ABOUT_THE_CONNECTION = re.compile(rb"(?:connection|keep-alive|proxy-connection)[ \t]*:", re.IGNORECASE)
 _SETS_SESSION = re.compile(rb"set-cookie[ \t]*:[ \t]*" + SESSION_COOKIE + rb"[ \t]*=", re.IGNORECASE)
@@ -317,6 +322,11 @@ class AnswerHead:
             return UntilClose()
         length = int(lengths.pop())
         return Length(length) if length else NoBody()
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether it may go on for ever, with signs of life that are no use."""
+        return any(_EVENT_STREAM.match(line) for line in self.lines)
 
     def render(self) -> bytes:
         return b"\r\n".join(self.lines) + END

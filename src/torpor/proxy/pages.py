@@ -16,6 +16,7 @@ from typing import TypeAlias, assert_never
 
 from torpor.domain.explain import OPERATION_MEANS
 from torpor.domain.states import Operation, Phase
+from torpor.proxy.outcomes import Outcome
 from torpor.proxy.route import Asleep
 
 REFRESH_S = 2
@@ -52,6 +53,7 @@ class Notice:
     progress: int | None = None
     refresh_s: int | None = None
     retry_s: int | None = None
+    outcome: Outcome = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +145,14 @@ def asleep(place: Asleep) -> Notice:
         # Only while something moves: a tab left open must never be what wakes a workspace.
         refresh_s=REFRESH_S if moving else None,
         retry_s=REFRESH_S if moving else ASLEEP_RETRY_S,
+        outcome=Outcome.ASLEEP,
     )
 
 
 def unknown(name: str) -> Notice:
-    return Notice(404, f"There is no workspace {name}", ("See which there are with:", Command("torpor list")))
+    return Notice(
+        404, f"There is no workspace {name}", ("See which there are with:", Command("torpor list")), outcome=Outcome.UNKNOWN
+    )
 
 
 def no_answer(name: str) -> Notice:
@@ -162,6 +167,7 @@ def no_answer(name: str) -> Notice:
         ),
         refresh_s=2 * REFRESH_S,
         retry_s=2 * REFRESH_S,
+        outcome=Outcome.NO_ANSWER,
     )
 
 
@@ -172,6 +178,7 @@ def no_platform() -> Notice:
         ("Its API is starting, stopping, or in trouble.", TRIES_AGAIN),
         refresh_s=2 * REFRESH_S,
         retry_s=2 * REFRESH_S,
+        outcome=Outcome.NO_ANSWER,
     )
 
 
@@ -182,6 +189,7 @@ def cannot_tell(name: str) -> Notice:
         (TRIES_AGAIN,),
         refresh_s=2 * REFRESH_S,
         retry_s=2 * REFRESH_S,
+        outcome=Outcome.CANNOT_TELL,
     )
 
 
@@ -190,19 +198,20 @@ def misdirected(host: str, port: int) -> Notice:
         MISDIRECTED,
         f"Torpor does not answer for {host}",
         (f"Here are only http://localhost:{port} and the workspaces below it, http://NAME.localhost:{port}.",),
+        outcome=Outcome.MISDIRECTED,
     )
 
 
 def cross_site() -> Notice:
-    return Notice(403, "A page of another origin may not open a connection here")
+    return Notice(403, "A page of another origin may not open a connection here", outcome=Outcome.CROSS_SITE)
 
 
 def refused(status: int, message: str) -> Notice:
-    return Notice(status, reason(status), (message,))
+    return Notice(status, reason(status), (message,), outcome=Outcome.BAD_REQUEST)
 
 
 def too_many() -> Notice:
-    return Notice(503, "Too many connections are waiting to send their request", retry_s=1)
+    return Notice(503, "Too many connections are waiting to send their request", retry_s=1, outcome=Outcome.TOO_MANY)
 
 
 # ── how it is said ────────────────────────────────────────────────────────────────────────────────────────────────────

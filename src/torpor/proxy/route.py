@@ -52,6 +52,9 @@ class Running:
 
     name: str
     address: Address
+    workspace_id: str | None = None
+    """None: nobody wants to know whether it is used."""
+    standby_ttl_s: float = 300
 
 
 @dataclass(frozen=True, slots=True)

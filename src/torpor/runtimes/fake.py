@@ -7,14 +7,20 @@ mapping of names to bytes; jobs are words between it and `FakeArchives`.
 import asyncio
 import hashlib
 import json
+import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
 from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, Proven
 
 Files = dict[str, bytes]
+
+# The command of a program that runs and never listens.
+SILENT = ("silent",)
 
 
 @dataclass
@@ -23,15 +29,25 @@ class FakeVolume:
     marker: Marker | None = None
     is_illegible: bool = False
     opened_revision: int = 0
-    epoch: int = 0
 
 
 @dataclass
 class FakeContainer:
     container: Container
     epoch: int
+    """Of whoever started it."""
     ready: bool = True
     ended: Ended | None = None
+
+
+class Entry(NamedTuple):
+    """One effect that changed something: who did what, when."""
+
+    at_s: float
+    verb: str
+    workspace_id: str
+    epoch: int
+    op_id: str
 
 
 async def _no_interference(_verb: str, _workspace_id: str) -> None:
@@ -42,17 +58,31 @@ async def _no_interference(_verb: str, _workspace_id: str) -> None:
 class FakeWorld:
     """Everything that is there. Tests change it from outside, as fate does."""
 
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     volumes: dict[Home, FakeVolume] = field(default_factory=dict)
     containers: dict[str, FakeContainer] = field(default_factory=dict)
     archives: dict[str, tuple[Files, str]] = field(default_factory=dict)
+    archived: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of which (generation, revision) each archive is."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """The newest epoch that ever asked for something of a workspace; older ones are refused, whatever is there now."""
+    address: Address | None = None
+    """Where every running container answers."""
     starts_ready: bool = True
     runtime_out: bool = False
     archives_out: bool = False
     observed_slowly_s: float = 0.0
+    effects_s: float = 0.0
+    """How long every effect takes."""
     interfere: Callable[[str, str], Awaitable[None]] = _no_interference
     """Awaited before every effect, with its verb and workspace: it may wait, or raise."""
     done: list[tuple[str, str]] = field(default_factory=list)
     """(verb, workspace) of every effect that changed something, in order."""
+    log: list[Entry] = field(default_factory=list)
+    """The same, with who and when: by it a test proves that nothing was started twice."""
+    overtaken: list[Entry] = field(default_factory=list)
+    """Effects that came too late and were refused."""
+    clock: Callable[[], float] = time.monotonic
 
 
 def tree_root(files: Files) -> str:
@@ -63,13 +93,18 @@ class FakeRuntime:
     name = "fake"
 
     def __init__(self, world: FakeWorld) -> None:
-        self.world = world
+        self._world = world
+
+    async def world(self) -> str:
+        await asyncio.sleep(0)
+        self._require_provider()
+        return f"{self.name}:{self._world.id}"
 
     async def observe(self, only: frozenset[str] | None = None) -> Survey:
-        await asyncio.sleep(self.world.observed_slowly_s)
+        await asyncio.sleep(self._world.observed_slowly_s)
         self._require_provider()
         volumes: dict[str, set[SeenVolume]] = {}
-        for home, volume in self.world.volumes.items():
+        for home, volume in self._world.volumes.items():
             if only is None or home.workspace_id in only:
                 marker = None if volume.is_illegible else volume.marker
                 seen = SeenVolume(home.generation, marker, is_illegible=volume.is_illegible)
@@ -78,7 +113,7 @@ class FakeRuntime:
             workspace_id: SeenContainer(
                 held.container.home.generation, held.container.revision, held.ready and held.ended is None, held.ended
             )
-            for workspace_id, held in self.world.containers.items()
+            for workspace_id, held in self._world.containers.items()
             if only is None or workspace_id in only
         }
         return Survey(
@@ -89,23 +124,22 @@ class FakeRuntime:
         )
 
     async def ensure_volume(self, home: Home, fence: Fence) -> None:
-        await self._enter("ensure_volume", home.workspace_id)
-        if home in self.world.volumes:
-            self._refuse_stale(home, fence)
+        await self._enter("ensure_volume", home.workspace_id, fence)
+        if home in self._world.volumes:
             return
-        self.world.volumes[home] = FakeVolume(epoch=fence.epoch)
-        self._note("ensure_volume", home.workspace_id)
+        self._world.volumes[home] = FakeVolume()
+        self._note("ensure_volume", home.workspace_id, fence)
 
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
-        await self._enter("mark_volume", home.workspace_id)
-        volume = self._volume(home, fence)
+        await self._enter("mark_volume", home.workspace_id, fence)
+        volume = self._volume(home)
         if volume.marker != marker:
             volume.marker = marker
-            self._note("mark_volume", home.workspace_id)
+            self._note("mark_volume", home.workspace_id, fence)
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
-        await self._enter("run_at_home", home.workspace_id)
-        volume = self._volume(home, fence)
+        await self._enter("run_at_home", home.workspace_id, fence)
+        volume = self._volume(home)
         if job.writes and volume.marker is not None:
             raise Failed(Code.VOLUME_NOT_READY, "the volume carries its marker already; nothing may fill it again")
         if not job.writes and volume.marker is None:
@@ -113,96 +147,103 @@ class FakeRuntime:
         progress(0, None)
         asked = json.loads(job.stdin)
         if job.writes:
-            if asked["key"] not in self.world.archives:
+            if asked["key"] not in self._world.archives:
                 raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no archive {asked['key']}")
-            files, root = self.world.archives[asked["key"]]
+            files, root = self._world.archives[asked["key"]]
             volume.files = dict(files)
         else:
-            files = dict(volume.files)
-            root = tree_root(files)
-            self.world.archives[asked["key"]] = (files, root)
-        self._note("unpack" if job.writes else "pack", home.workspace_id)
+            files, root = _keep(self._world, asked["key"], (asked["generation"], asked["revision"]), volume.files)
+        self._note("unpack" if job.writes else "pack", home.workspace_id, fence)
         size = sum(len(data) for data in files.values())
         progress(size, size)
         return {"manifest_root": root, "size_bytes": size, "home_bytes": size, "files": len(files)}
 
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
-        await self._enter("ensure_no_volume", home.workspace_id)
-        if home not in self.world.volumes:
+        await self._enter("ensure_no_volume", home.workspace_id, fence)
+        if home not in self._world.volumes:
             return
-        self._refuse_stale(home, fence)
         if archived_revision is not None:
-            held = self.world.containers.get(home.workspace_id)
-            if self.world.volumes[home].opened_revision > archived_revision or (held is not None and held.ended is None):
+            held = self._world.containers.get(home.workspace_id)
+            if self._world.volumes[home].opened_revision > archived_revision or (held is not None and held.ended is None):
                 raise Failed(Code.VOLUME_REOPENED, "somebody has worked in this home since its archive was made")
-        del self.world.volumes[home]
-        self._note("ensure_no_volume", home.workspace_id)
+        del self._world.volumes[home]
+        self._note("ensure_no_volume", home.workspace_id, fence)
 
     async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
         workspace_id = container.home.workspace_id
-        await self._enter("ensure_running", workspace_id)
-        volume = self._volume(container.home, fence)
+        await self._enter("ensure_running", workspace_id, fence)
+        volume = self._volume(container.home)
         if volume.marker is None or volume.marker.generation != container.home.generation:
             raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
-        held = self.world.containers.get(workspace_id)
+        held = self._world.containers.get(workspace_id)
         if held is not None and held.ended is None and held.container.home == container.home:
             held.container = replace(held.container, revision=max(held.container.revision, container.revision))
             volume.opened_revision = max(volume.opened_revision, container.revision)
             return
         volume.opened_revision = max(volume.opened_revision, container.revision)
-        self.world.containers[workspace_id] = FakeContainer(container, fence.epoch, ready=self.world.starts_ready)
-        self._note("ensure_running", workspace_id)
+        is_ready = self._world.starts_ready and container.program.command != SILENT
+        self._world.containers[workspace_id] = FakeContainer(container, fence.epoch, ready=is_ready)
+        self._note("ensure_running", workspace_id, fence)
 
     async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
-        await self._enter("ensure_no_container", workspace_id)
-        held = self.world.containers.get(workspace_id)
-        if held is None:
-            return
-        if held.epoch > fence.epoch:
-            raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} was overtaken by {held.epoch}")
-        del self.world.containers[workspace_id]
-        self._note("ensure_no_container", workspace_id)
+        await self._enter("ensure_no_container", workspace_id, fence)
+        if self._world.containers.pop(workspace_id, None) is not None:
+            self._note("ensure_no_container", workspace_id, fence)
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
-        held = self.world.containers.get(workspace_id)
+        held = self._world.containers.get(workspace_id)
         if held is None or held.ended is not None:
             raise Refused("not_running", "the workspace is not running")
         return Executed(0, b"", b"")
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
-        held = self.world.containers.get(workspace_id)
+        held = self._world.containers.get(workspace_id)
         if held is not None and held.ended is not None:
             yield held.ended.last_lines.encode()
 
     def address(self, workspace_id: str) -> Address | None:
-        return None
+        held = self._world.containers.get(workspace_id)
+        return self._world.address if held is not None and held.ended is None else None
 
     async def stop_all(self) -> None:
-        self.world.containers.clear()
+        self._world.containers.clear()
 
-    async def _enter(self, verb: str, workspace_id: str) -> None:
+    async def _enter(self, verb: str, workspace_id: str, fence: Fence) -> None:
+        """Whatever follows happens in one instant, and only while nobody newer has asked."""
         await asyncio.sleep(0)
         self._require_provider()
-        await self.world.interfere(verb, workspace_id)
+        self._admit(verb, workspace_id, fence)
+        await asyncio.sleep(self._world.effects_s)
+        await self._world.interfere(verb, workspace_id)
+        self._admit(verb, workspace_id, fence)
+
+    def _admit(self, verb: str, workspace_id: str, fence: Fence) -> None:
+        newest = self._world.epochs.get(workspace_id, 0)
+        if fence.epoch < newest:
+            self._world.overtaken.append(Entry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
+            raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} was overtaken by {newest}", seen=newest)
+        self._world.epochs[workspace_id] = fence.epoch
 
     def _require_provider(self) -> None:
-        if self.world.runtime_out:
+        if self._world.runtime_out:
             raise Unavailable("the fake runtime is out")
 
-    def _volume(self, home: Home, fence: Fence) -> FakeVolume:
-        if home not in self.world.volumes:
+    def _volume(self, home: Home) -> FakeVolume:
+        if home not in self._world.volumes:
             raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation}")
-        self._refuse_stale(home, fence)
-        return self.world.volumes[home]
+        return self._world.volumes[home]
 
-    def _refuse_stale(self, home: Home, fence: Fence) -> None:
-        volume = self.world.volumes[home]
-        if volume.epoch > fence.epoch:
-            raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} was overtaken by {volume.epoch}")
-        volume.epoch = fence.epoch
+    def _note(self, verb: str, workspace_id: str, fence: Fence) -> None:
+        self._world.done.append((verb, workspace_id))
+        self._world.log.append(Entry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
 
-    def _note(self, verb: str, workspace_id: str) -> None:
-        self.world.done.append((verb, workspace_id))
+
+def _keep(world: FakeWorld, key: str, state: tuple[int, int], files: Files) -> tuple[Files, str]:
+    """Under this key lies the archive of a home in this state; one that lies there already is never written over."""
+    if key in world.archives and world.archived.get(key, state) != state:
+        raise Failed(Code.READBACK_MISMATCH, f"read back {key}: it is of {world.archived[key]}, not of {state}")
+    world.archived[key] = state
+    return world.archives.setdefault(key, (dict(files), tree_root(files)))
 
 
 class FakeArchives:
@@ -210,7 +251,9 @@ class FakeArchives:
         self.world = world
 
     def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
-        return HomeJob(("fake",), json.dumps({"key": str(key)}).encode(), writes=False)
+        _check(key, home)
+        order = {"key": str(key), "generation": home.generation, "revision": revision}
+        return HomeJob(("fake",), json.dumps(order).encode(), writes=False)
 
     def proven(self, key: ArchiveKey, result: Mapping[str, object]) -> Proven:
         return replace(
@@ -226,9 +269,10 @@ class FakeArchives:
         return HomeJob(("fake",), json.dumps({"key": str(key)}).encode(), writes=True)
 
     async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
+        _check(key, home)
         await self._enter("create_empty", key.workspace_id)
-        root = tree_root({})
-        self.world.archives[str(key)] = ({}, root)
+        await asyncio.sleep(self.world.effects_s)
+        _, root = _keep(self.world, str(key), (home.generation, revision), {})
         self.world.done.append(("create_empty", key.workspace_id))
         return replace(_EMPTY, key=key, manifest_root=root)
 
@@ -241,11 +285,29 @@ class FakeArchives:
     async def reachable(self) -> bool:
         return not self.world.archives_out
 
+    async def keys(self) -> AsyncIterator[ArchiveKey]:
+        await self._enter("keys", "")
+        for text in sorted(self.world.archives):
+            key = ArchiveKey.parse(text)
+            yield key
+            await self._enter("keys", key.workspace_id)
+
+    async def remove(self, key: ArchiveKey) -> None:
+        await self._enter("remove", key.workspace_id)
+        self.world.archived.pop(str(key), None)
+        if self.world.archives.pop(str(key), None) is not None:
+            self.world.done.append(("remove", key.workspace_id))
+
     async def _enter(self, verb: str, workspace_id: str) -> None:
         await asyncio.sleep(0)
         if self.world.archives_out:
             raise Unavailable("the fake archive store is out")
         await self.world.interfere(verb, workspace_id)
+
+
+def _check(key: ArchiveKey, home: Home) -> None:
+    if key.workspace_id != home.workspace_id:
+        raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
 
 
 _EMPTY = Proven(ArchiveKey("", ""), "", 0, 0, 0)

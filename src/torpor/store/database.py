@@ -30,6 +30,7 @@ UNREACHABLE = (
     asyncpg.TooManyConnectionsError,
     asyncpg.DeadlockDetectedError,
     asyncpg.QueryCanceledError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.SerializationError,
     asyncpg.ReadOnlySQLTransactionError,
 )
@@ -42,6 +43,9 @@ WRONG = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
 )
+
+
+STOPPED_AFTER_S = 5
 
 
 @contextlib.contextmanager
@@ -82,7 +86,12 @@ class Database:
                 min_size=1,
                 max_size=connections,
                 init=_set_up,
-                server_settings={"role": role.value, "application_name": role.value},
+                server_settings={
+                    "role": role.value,
+                    "application_name": role.value,
+                    # A process that was stopped in the middle of a transaction must not keep its rows from everybody else.
+                    "idle_in_transaction_session_timeout": f"{STOPPED_AFTER_S}s",
+                },
                 command_timeout=60,
             )
         return cls(pool)

@@ -8,17 +8,20 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import asyncpg
 
 from torpor.domain.errors import Reason
+from torpor.domain.idle import WorkLease
 from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningNow
 from torpor.domain.records import Archive, ArchiveKey, Workspace
-from torpor.domain.states import Operation, Outcome, Phase, Wish
+from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
 from torpor.store.database import Database
-from torpor.store.queries import FOR_SERVICE
+from torpor.store.leader import require_term
+from torpor.store.queries import COLLECTING, FOR_SERVICE
 from torpor.store.rows import from_recovery, to_workspace
 
 
@@ -63,6 +66,30 @@ class NewWorkspace:
     desired_state: Wish
     standby_ttl_s: int
     archive_ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One whose time is up, as far as the row can tell."""
+
+    workspace: Workspace
+    at: datetime
+    """Since then; in UTC, without saying so."""
+    now: datetime
+
+
+# Which statement tells who is due for each step down.
+DUE_FOR: Mapping[Wish, str] = {Wish.STANDBY: "standby_due", Wish.ARCHIVED: "archive_due"}
+NO_ID = uuid.UUID(int=0)
+
+
+class ArchiveStanding(StrEnum):
+    """Whether an archive can be relied on."""
+
+    KEPT = "kept"
+    MARKED = "marked"
+    """Nobody referred to it: it is about to be removed."""
+    NONE = "none"
 
 
 class NameTaken(Exception):
@@ -138,6 +165,21 @@ class ServiceStore:
         """An operator says go; False when nothing is latched there."""
         return await self._database.fetchrow(FOR_SERVICE["release_latch"], provider) is not None
 
+    # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def now(self) -> datetime:
+        now: datetime = (await self._database.fetchrow(FOR_SERVICE["now"]))["now"]
+        return now
+
+    async def due(self, to: Wish, *, after: Due | None, limit: int) -> Sequence[Due]:
+        at, last_id = (after.at, uuid.UUID(after.workspace.id)) if after else (None, NO_ID)
+        rows = await self._database.fetch(FOR_SERVICE[DUE_FOR[to]], at, last_id, limit)
+        return [Due(to_workspace(row), row["due"], row["now"]) for row in rows]
+
+    async def work_leases(self, workspace_id: str) -> Sequence[WorkLease]:
+        rows = await self._database.fetch(FOR_SERVICE["work_leases_of"], uuid.UUID(workspace_id))
+        return [_to_work_lease(row) for row in rows]
+
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator["Writing"]:
         """One transaction: everything in it is accepted together, or nothing."""
@@ -176,10 +218,12 @@ class Writing:
         row = await self._connection.fetchrow(FOR_SERVICE["count_running"], owner, uuid.UUID(workspace_id))
         return RunningNow(of_user=row["of_user"], overall=row["overall"])
 
-    async def set_wish(self, workspace_id: str, wish: Wish, *, purge: bool = False) -> None:
+    async def set_wish(
+        self, workspace_id: str, wish: Wish, *, purge: bool = False, origin: WishOrigin = WishOrigin.PERSON
+    ) -> None:
         # Undelete takes the name back into use, and somebody else may bear it by now.
         with _refusing_taken_names():
-            await self._connection.execute(FOR_SERVICE["set_wish"], uuid.UUID(workspace_id), wish, purge)
+            await self._connection.execute(FOR_SERVICE["set_wish"], uuid.UUID(workspace_id), wish, purge, origin)
 
     async def set_name(self, workspace_id: str, name: str) -> None:
         with _refusing_taken_names():
@@ -196,6 +240,44 @@ class Writing:
     async def archives(self, workspace_id: str) -> Sequence[StoredArchive]:
         rows = await self._connection.fetch(FOR_SERVICE["archives_of"], uuid.UUID(workspace_id))
         return [_to_stored_archive(row) for row in rows]
+
+    async def require_term(self, term: int) -> None:
+        """Deposed when somebody else leads by now; nobody else can before this transaction ends, which it does soon."""
+        await require_term(self._connection, term)
+
+    async def now(self) -> datetime:
+        now: datetime = (await self._connection.fetchrow(FOR_SERVICE["now"]))["now"]
+        return now
+
+    async def work_leases(self, workspace_id: str) -> Sequence[WorkLease]:
+        rows = await self._connection.fetch(FOR_SERVICE["work_leases_of"], uuid.UUID(workspace_id))
+        return [_to_work_lease(row) for row in rows]
+
+    async def touch_access(self, seconds_ago: Mapping[str, float]) -> None:
+        """When each was last used; written where that is news."""
+        ids = [uuid.UUID(workspace_id) for workspace_id in seconds_ago]
+        await self._connection.execute(FOR_SERVICE["touch_access"], ids, list(seconds_ago.values()))
+
+    async def create_work_lease(
+        self, lease_id: str, workspace_id: str, *, reason: str, created_by: str, lives_s: float
+    ) -> WorkLease:
+        """What has expired here makes room."""
+        await self._connection.execute(FOR_SERVICE["delete_expired_work_leases"], uuid.UUID(workspace_id))
+        row = await self._connection.fetchrow(
+            FOR_SERVICE["create_work_lease"], uuid.UUID(lease_id), uuid.UUID(workspace_id), reason, created_by, lives_s
+        )
+        return _to_work_lease(row)
+
+    async def delete_work_leases(self, workspace_id: str, lease_id: str | None) -> int:
+        """How many there were: this one, or all of them."""
+        one = uuid.UUID(lease_id) if lease_id else None
+        return len(await self._connection.fetch(FOR_SERVICE["delete_work_leases"], uuid.UUID(workspace_id), one))
+
+    async def archive_standing(self, workspace_id: str, key: str) -> ArchiveStanding:
+        row = await self._connection.fetchrow(COLLECTING["archive_standing"], uuid.UUID(workspace_id), key)
+        if row is None:
+            return ArchiveStanding.NONE
+        return ArchiveStanding.MARKED if row["is_marked"] else ArchiveStanding.KEPT
 
 
 @contextlib.contextmanager
@@ -231,4 +313,15 @@ def _to_stored_archive(row: Mapping[str, Any]) -> StoredArchive:
         row["size_bytes"],
         row["home_bytes"],
         row["proven_at"],
+    )
+
+
+def _to_work_lease(row: Mapping[str, Any]) -> WorkLease:
+    return WorkLease(
+        str(row["id"]),
+        str(row["workspace_id"]),
+        row["reason"],
+        row["created_by"],
+        row["created_at"],
+        row["expires_at"],
     )

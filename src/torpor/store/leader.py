@@ -1,42 +1,75 @@
-"""Who may control this database?
+"""Who leads?
 
-One controller at a time holds a session advisory lock on a connection of its own; when that connection is lost, so is the lock.
+One of the controllers holds a session advisory lock on a connection of its own; when that connection is lost, so is the lock.
 """
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import asyncpg
 
+from torpor.domain.errors import Deposed, Unavailable
 from torpor.store.database import translated, translated_at_the_start
 from torpor.store.queries import FOR_CONTROLLER
+
+CHANGES = "workspace_changes"
 
 
 class Leadership:
     def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         self._connection = connection
-        self.lost = asyncio.Event()
-        connection.add_termination_listener(lambda _connection: self.lost.set())
+        self._lost = asyncio.Event()
+        connection.add_termination_listener(lambda _connection: self._lost.set())
 
     @classmethod
-    async def take(cls, url: str, *, lock_id: int) -> "Leadership | None":
-        """The leadership, or None while somebody else has it."""
+    async def take(cls, url: str, *, lock_id: int, silent_after_s: float) -> "Leadership | None":
+        """The leadership, or None while somebody else has it.
+
+        A leader that is stopped but connected keeps the lock: its connection is ended once it shows no sign of life any more.
+        """
         with translated_at_the_start():
-            connection = await asyncpg.connect(url, server_settings={"application_name": "torpor_leader"})
+            connection = await asyncpg.connect(
+                url, timeout=10, command_timeout=10, server_settings={"application_name": "torpor_leader"}
+            )
             try:
-                if await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock_id):
-                    return cls(connection)
+                for _ in range(2):
+                    if await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock_id):
+                        return cls(connection)
+                    if not await connection.fetch(FOR_CONTROLLER["end_silent_leader"], lock_id, silent_after_s):
+                        break
+                    await asyncio.sleep(0.1)
             except BaseException:
-                await connection.close()
+                connection.terminate()
                 raise
             await connection.close()
             return None
 
-    async def take_epoch(self, holder: str) -> int:
-        """A number higher than every controller's before us; asked on the lock's own connection, so only a leader gets one."""
+    async def begin_term(self, node_id: str, life: int) -> int:
+        """A number higher than every leader's before us; asked on the lock's own connection, so only a leader gets one."""
         with translated():
-            epoch: int = await self._connection.fetchval(FOR_CONTROLLER["take_epoch"], holder)
-        return epoch
+            term: int = await self._connection.fetchval(FOR_CONTROLLER["begin_term"], node_id, life)
+        return term
+
+    async def on_change(self, heard: Callable[[], None]) -> None:
+        """Call this whenever a transaction changed a workspace."""
+        with translated():
+            await self._connection.add_listener(CHANGES, lambda *_: heard())
+
+    async def wait_until_lost(self) -> None:
+        await self._lost.wait()
+        raise Unavailable("the connection that holds the lock was lost")
 
     async def give_up(self) -> None:
-        if not self._connection.is_closed():
-            await self._connection.close()
+        # A connection that does not answer is not worth waiting for: without it the lock is gone as well.
+        try:
+            async with asyncio.timeout(2):
+                await self._connection.close()
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            self._connection.terminate()
+
+
+async def require_term(connection: Any, term: int) -> None:
+    """Inside a transaction: this term stands until it ends; Deposed when somebody else leads by now."""
+    if not await connection.fetchval(FOR_CONTROLLER["leads"], term):
+        raise Deposed(f"term {term} is over; somebody else leads")

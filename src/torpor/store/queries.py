@@ -24,3 +24,5 @@ def _read(role: str) -> Mapping[str, str]:
 
 FOR_CONTROLLER = _read("for_controller")
 FOR_SERVICE = _read("for_service")
+EVENTS = _read("events")
+COLLECTING = _read("collecting")

@@ -17,7 +17,7 @@ from torpor.domain.records import (
     Recovery,
     Workspace,
 )
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 
 def to_workspace(row: Mapping[str, Any]) -> Workspace:
@@ -29,6 +29,8 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         command=tuple(row["command"]),
         desired_state=Wish(row["desired_state"]),
         wish_version=row["wish_version"],
+        wish_origin=WishOrigin(row["wish_origin"]),
+        wished_at=row["wished_at"],
         deleted_at=row["deleted_at"],
         purge=row["purge"],
         recover_request=_to_recovery(row["recover_request"]),
@@ -38,6 +40,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         created_at=row["created_at"],
         version=row["version"],
         epoch=row["epoch"],
+        held_by=row["held_by"],
         phase=Phase(row["phase"]),
         phase_changed_at=row["phase_changed_at"],
         previous_phase=Phase(row["previous_phase"]) if row["previous_phase"] else None,
@@ -180,6 +183,7 @@ def _from_change(change: Change) -> dict[str, Any]:
         "id": after.id,
         "expected_version": before.version,
         "expected_wish_version": before.wish_version if change.if_wish_unchanged else None,
+        "epoch": after.epoch,
         "phase": after.phase,
         "phase_changed_at": _iso(after.phase_changed_at),
         "previous_phase": after.previous_phase,

@@ -192,6 +192,14 @@ class ProcessRuntime:
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def world(self) -> str:
+        """May be asked before `start`, so that nobody sweeps before it is known whose volumes these are."""
+        try:
+            await self._on_disk(self._volumes.open_root)
+        except OSError as error:
+            raise Unavailable(f"the volumes at {self.places.volumes} cannot be reached: {error}") from error
+        return f"{self.name}:{self._volumes.identity}"
+
     async def observe(self, only: frozenset[str] | None = None) -> Survey:
         self._ready()
         volumes = await self._look(only)

@@ -4,37 +4,125 @@
 -- The one clock.
 SELECT clock_timestamp();
 
--- name: take_epoch
--- A new controller takes over: every earlier one is fenced from here on.
-INSERT INTO system_locks AS held (lock_name, holder_id, epoch)
-SELECT 'controller', $1, coalesce(max(epoch), 0) + 1 FROM workspaces
-ON CONFLICT (lock_name) DO UPDATE
-    SET holder_id = $1, epoch = greatest(held.epoch + 1, excluded.epoch), acquired_at = now()
+-- name: hold_registry
+-- Controllers join one after the other, so that two of different worlds cannot slip in beside each other.
+SELECT pg_advisory_xact_lock(hashtext('torpor.controllers'));
+
+-- name: others_of_world
+-- Who lives in another world.
+SELECT node_id, world FROM controllers WHERE world <> $1 AND expires_at > clock_timestamp() LIMIT 1;
+
+-- name: end_lives_in
+-- A world that only one process can hold: whoever held it before is dead.
+DELETE FROM controllers WHERE world = $1;
+
+-- name: join_controllers
+-- A life begins, under an epoch that nobody ever had.
+INSERT INTO controllers (node_id, world, expires_at)
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision))
 RETURNING epoch;
 
--- name: present_epoch
-SELECT epoch FROM system_locks WHERE lock_name = 'controller';
+-- name: live_on
+-- A sign of life; one that comes too late is none, because others may have taken over by now.
+UPDATE controllers SET expires_at = clock_timestamp() + make_interval(secs => $2::double precision)
+WHERE epoch = $1 AND expires_at > clock_timestamp()
+RETURNING epoch;
 
--- name: unsettled
--- Every workspace with something to do or something to watch, and those named, with a mark that changes whenever its row
--- does; sleepers are not even read.
+-- name: members
+-- Who lives, and who leads. Of two lives of one node the later one counts.
+SELECT DISTINCT ON (controllers.node_id) controllers.node_id, controllers.epoch, controllers.started_at, controllers.expires_at,
+       controllers.epoch IS NOT DISTINCT FROM leader.controller AS is_leader
+FROM controllers LEFT JOIN system_locks AS leader ON leader.lock_name = 'leader'
+WHERE controllers.expires_at > clock_timestamp()
+ORDER BY controllers.node_id, controllers.epoch DESC;
+
+-- name: leave_controllers
+-- A life ends in good order: the others need not wait for it to expire.
+DELETE FROM controllers WHERE epoch = $1;
+
+-- name: lives
+SELECT EXISTS (SELECT FROM controllers WHERE epoch = $1 AND expires_at > clock_timestamp());
+
+-- name: bury
+-- Lives that expired, with some time left to look at them.
+DELETE FROM controllers WHERE expires_at < clock_timestamp() - interval '1 hour';
+
+-- name: count_phases
+SELECT phase, count(*) FROM workspaces GROUP BY phase;
+
+-- name: begin_term
+-- Asked on the connection that holds the lock: every earlier leader is fenced from here on.
+INSERT INTO system_locks AS held (lock_name, holder_id, epoch, controller) VALUES ('leader', $1, 1, $2)
+ON CONFLICT (lock_name) DO UPDATE
+    SET holder_id = $1, epoch = held.epoch + 1, controller = $2, acquired_at = now()
+RETURNING epoch;
+
+-- name: leads
+-- Whether this term stands; nobody else can begin one before our transaction ends.
+SELECT leads($1);
+
+-- name: end_silent_leader
+-- The leader shows no sign of life, and yet its connection still holds the lock: end the connection.
+SELECT pg_terminate_backend(held.pid)
+FROM pg_locks AS held
+WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
+  AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (held.classid::bigint << 32) | held.objid::bigint = $1
+  AND EXISTS (
+      SELECT FROM system_locks
+      WHERE lock_name = 'leader' AND acquired_at < clock_timestamp() - make_interval(secs => $2::double precision)
+        AND NOT EXISTS (
+            SELECT FROM controllers
+            WHERE controllers.epoch = system_locks.controller AND controllers.expires_at > clock_timestamp()
+        )
+  );
+
+-- name: due
+-- The workspaces of these shards for which it is time, those that we have something under way for, and those named; and
+-- whether so much is missing at the provider that nothing may be touched there. What is at rest is not even read.
 SELECT clock_timestamp() AS read_at,
-       coalesce(array_agg(id::text), '{}') AS ids,
-       coalesce(array_agg(xmin::text), '{}') AS marks
-FROM workspaces
-WHERE NOT is_settled OR id = ANY ($1::uuid[]);
+       (SELECT released_at IS NOT NULL FROM latches WHERE provider = $4) AS latch_is_released,
+       ARRAY(
+           SELECT id FROM workspaces
+           WHERE (shard = ANY ($2::smallint[]) AND look_after <= clock_timestamp() AND look_after < 'infinity'
+                  AND (operation = 'NONE' OR NOT is_held_by_another(held_by, $1)))
+              OR (held_by = $1 AND operation <> 'NONE' AND look_after <= clock_timestamp())
+              OR id = ANY ($3::uuid[])
+       ) AS ids;
+
+-- name: watched
+-- The same, with everything in these shards that has something to be watched.
+SELECT clock_timestamp() AS read_at,
+       (SELECT released_at IS NOT NULL FROM latches WHERE provider = $4) AS latch_is_released,
+       ARRAY(
+           SELECT id FROM workspaces
+           WHERE (shard = ANY ($2::smallint[]) AND NOT is_settled
+                  AND (operation = 'NONE' OR NOT is_held_by_another(held_by, $1)))
+              OR (held_by = $1 AND operation <> 'NONE')
+              OR id = ANY ($3::uuid[])
+       ) AS ids;
 
 -- name: load_these
--- The workspaces named, whole.
-SELECT workspaces.*, users.username AS owner, workspaces.xmin::text AS mark, clock_timestamp() AS read_at
+-- The workspaces named, whole, and whether they are ours to touch: of our shards and not in another's hands, or in ours.
+SELECT workspaces.*, users.username AS owner, clock_timestamp() AS read_at,
+       (CASE WHEN workspaces.operation = 'NONE' THEN workspaces.shard = ANY ($2::smallint[])
+             WHEN workspaces.held_by = $1 THEN true
+             ELSE workspaces.shard = ANY ($2::smallint[]) AND NOT is_held_by_another(workspaces.held_by, $1)
+        END) AS is_ours
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
-WHERE workspaces.id = ANY ($1::uuid[]);
+WHERE workspaces.id = ANY ($3::uuid[]);
+
+-- name: expected_homes
+-- Every home that must be there, whoever looks after it.
+SELECT id::text, generation FROM workspaces
+WHERE home_seen AND error_info IS NULL AND deleted_at IS NULL
+  AND (archive_generation, archive_revision) IS DISTINCT FROM (generation, revision);
 
 -- name: persist
--- What changed, as one batch: each row if nobody wrote it since, nothing if a later controller has taken over.
+-- What changed, as one batch: each row if nobody wrote it since, nothing if the life that writes has ended.
 WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS change (
-        id uuid, expected_version bigint, expected_wish_version bigint,
+        id uuid, expected_version bigint, expected_wish_version bigint, epoch bigint,
         phase text, phase_changed_at timestamptz, previous_phase text, observed_at timestamptz, conditions jsonb,
         container_present boolean, volume_present boolean,
         operation text, stage text, due_at timestamptz, op_id uuid, op_attempt integer, op_epoch bigint, op_takeovers integer,
@@ -48,14 +136,14 @@ WITH input AS (
         proved_size_bytes bigint, proved_home_bytes bigint
     )
 ), fence AS MATERIALIZED (
-    -- Locked until we commit, so that a takeover cannot slip in between.
-    SELECT epoch FROM system_locks WHERE lock_name = 'controller' AND epoch = $2 FOR SHARE
+    -- Locked until we commit, so that nobody can bury us in between.
+    SELECT epoch AS life FROM controllers WHERE epoch = $2 AND expires_at > clock_timestamp() FOR SHARE
 ), free AS MATERIALIZED (
     -- A row that somebody holds just now (a wish is being written down) is left for the next look; nobody waits for it.
     SELECT id FROM workspaces WHERE id IN (SELECT id FROM input) FOR UPDATE SKIP LOCKED
 ), written AS (
     UPDATE workspaces SET
-        version = workspaces.version + 1, epoch = $2,
+        version = workspaces.version + 1, epoch = input.epoch, held_by = fence.life,
         phase = input.phase, phase_changed_at = input.phase_changed_at, previous_phase = input.previous_phase,
         observed_at = input.observed_at, conditions = input.conditions,
         container_present = input.container_present, volume_present = input.volume_present,
@@ -70,7 +158,8 @@ WITH input AS (
     FROM input JOIN free USING (id), fence
     WHERE workspaces.id = input.id
       AND workspaces.version = input.expected_version
-      AND workspaces.epoch <= fence.epoch
+      AND workspaces.epoch <= input.epoch
+      AND (workspaces.operation = 'NONE' OR NOT is_held_by_another(workspaces.held_by, fence.life))
       AND (input.expected_wish_version IS NULL OR workspaces.wish_version = input.expected_wish_version)
     RETURNING workspaces.id
 ), closed AS (
@@ -84,7 +173,7 @@ WITH input AS (
     RETURNING 1
 ), opened AS (
     INSERT INTO operations (workspace_id, op_id, attempt, kind, generation, epoch, started_at)
-    SELECT id, opened_op_id, opened_attempt, opened_kind, opened_generation, $2, clock_timestamp()
+    SELECT id, opened_op_id, opened_attempt, opened_kind, opened_generation, input.epoch, clock_timestamp()
     FROM input JOIN written USING (id)
     -- Counting makes the closing come first: one operation at a time.
     WHERE opened_op_id IS NOT NULL AND (SELECT count(*) FROM closed) >= 0

@@ -78,11 +78,13 @@ FROM workspaces
 WHERE (desired_state = 'RUNNING' OR container_present OR operation = 'STARTING') AND id <> $2;
 
 -- name: set_wish
--- The same wish said again counts as a new one: it clears what stands in its way.
+-- The same wish said again counts as a new one: it clears what stands in its way. To be put to sleep is not to be used.
 UPDATE workspaces SET
     desired_state = $2::text,
     wish_version = wish_version + 1,
-    last_access_at = now(),
+    wish_origin = $4::text,
+    wished_at = now(),
+    last_access_at = CASE WHEN $4::text = 'IDLE' THEN last_access_at ELSE now() END,
     deleted_at = CASE WHEN $2::text = 'DELETED' THEN coalesce(deleted_at, now()) END,
     purge = $2::text = 'DELETED' AND (purge OR $3)
 WHERE id = $1;
@@ -97,6 +99,8 @@ UPDATE workspaces SET standby_ttl_s = $2, archive_ttl_s = $3 WHERE id = $1;
 -- A way out of an error, carried out by the controller.
 UPDATE workspaces SET
     wish_version = wish_version + 1,
+    wish_origin = 'PERSON',
+    wished_at = now(),
     last_access_at = now(),
     recover_request = $2::jsonb || jsonb_build_object('wish_version', wish_version + 1)
 WHERE id = $1;
@@ -121,3 +125,61 @@ SELECT provider, since, expected, missing, released_at FROM latches ORDER BY pro
 -- name: release_latch
 -- An operator says go.
 UPDATE latches SET released_at = now() WHERE provider = $1 RETURNING provider;
+
+-- name: now
+-- The one clock.
+SELECT clock_timestamp() AS now;
+
+-- name: standby_due
+-- A page of those that run, whose time is up and whom nobody holds awake, in that order; they may be in use all the same.
+SELECT workspaces.*, users.username AS owner, clock_timestamp() AS now,
+       (greatest(last_access_at, phase_changed_at, wished_at) AT TIME ZONE 'UTC') + make_interval(secs => standby_ttl_s) AS due
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE phase = 'RUNNING' AND desired_state = 'RUNNING' AND operation = 'NONE'
+  AND (greatest(last_access_at, phase_changed_at, wished_at) AT TIME ZONE 'UTC') + make_interval(secs => standby_ttl_s)
+      <= now() AT TIME ZONE 'UTC'
+  AND ((greatest(last_access_at, phase_changed_at, wished_at) AT TIME ZONE 'UTC') + make_interval(secs => standby_ttl_s),
+       workspaces.id) > (coalesce($1::timestamp, '-infinity'), $2::uuid)
+  AND NOT EXISTS (SELECT FROM work_leases WHERE workspace_id = workspaces.id AND expires_at > now())
+ORDER BY due, workspaces.id
+LIMIT $3;
+
+-- name: archive_due
+-- A page of those that have been standing by for long enough, in that order.
+SELECT workspaces.*, users.username AS owner, clock_timestamp() AS now,
+       (greatest(last_access_at, phase_changed_at) AT TIME ZONE 'UTC') + make_interval(secs => archive_ttl_s) AS due
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE phase = 'STANDBY' AND desired_state = 'STANDBY' AND operation = 'NONE'
+  AND (greatest(last_access_at, phase_changed_at) AT TIME ZONE 'UTC') + make_interval(secs => archive_ttl_s)
+      <= now() AT TIME ZONE 'UTC'
+  AND ((greatest(last_access_at, phase_changed_at) AT TIME ZONE 'UTC') + make_interval(secs => archive_ttl_s),
+       workspaces.id) > (coalesce($1::timestamp, '-infinity'), $2::uuid)
+ORDER BY due, workspaces.id
+LIMIT $3;
+
+-- name: touch_access
+-- When each of these was last used. A row that somebody is writing just now is left out: it comes round again.
+UPDATE workspaces SET last_access_at = used.at
+FROM (
+    SELECT workspaces.id, now() - make_interval(secs => told.ago_s) AS at
+    FROM unnest($1::uuid[], $2::double precision[]) AS told (id, ago_s) JOIN workspaces ON workspaces.id = told.id
+    WHERE now() - make_interval(secs => told.ago_s) > workspaces.last_access_at + interval '1 second'
+    FOR UPDATE OF workspaces SKIP LOCKED
+) AS used
+WHERE workspaces.id = used.id;
+
+-- name: create_work_lease
+INSERT INTO work_leases (id, workspace_id, reason, created_by, created_at, expires_at)
+SELECT $1, $2, $3, $4, now, now + make_interval(secs => $5::double precision) FROM clock_timestamp() AS now
+RETURNING *;
+
+-- name: work_leases_of
+-- Those that still count, the first to end first.
+SELECT * FROM work_leases WHERE workspace_id = $1 AND expires_at > clock_timestamp() ORDER BY expires_at, id;
+
+-- name: delete_expired_work_leases
+DELETE FROM work_leases WHERE workspace_id = $1 AND expires_at <= clock_timestamp();
+
+-- name: delete_work_leases
+-- One of a workspace's, or all of them.
+DELETE FROM work_leases WHERE workspace_id = $1 AND ($2::uuid IS NULL OR id = $2) RETURNING id;

@@ -1,0 +1,229 @@
+"""Who hears of a change, in which order, and what becomes of those who do not keep up?
+
+One task for the process follows the bus and hands each event, encoded once, to the streams that may see it. The bus may lose
+and repeat; ids have no holes, so a gap shows, and what is missing is read from the database. A stream that lets too much wait
+is ended: its client comes again and says where it was.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import structlog
+
+from torpor import metrics
+from torpor.domain.errors import Unavailable
+from torpor.domain.events import OF_ANY_WORKSPACE, Told, from_message, tell
+from torpor.domain.records import Workspace
+from torpor.ports import Feed
+from torpor.store.events import ALL, EventStore, Sight
+
+log = structlog.get_logger()
+
+# Often enough that nobody waits long while the bus is out; one small statement for the whole process.
+POLL_S = 2.0
+RETRY_S = 1.0
+PAGE = 500
+STREAM_HOLDS = 256
+# So many are handed out before the streams get their turn to send: one that keeps up never overflows.
+AT_ONCE = 32
+INBOX_HOLDS = 10_000
+
+
+def frame(body: Mapping[str, Any]) -> bytes:
+    """One event of a `text/event-stream`."""
+    return f"id: {body['id']}\nevent: {body['event']}\ndata: {json.dumps(body)}\n\n".encode()
+
+
+class Stream:
+    """What waits to be sent to one client, in order, once it has caught up."""
+
+    def __init__(self) -> None:
+        self.is_ended = False
+        self._reached: int | None = None
+        self._waiting: list[bytes] = []
+        self._changed = asyncio.Event()
+        self._on_end: list[Callable[[], object]] = []
+
+    def go_live(self, *, after: int) -> None:
+        """Everything up to this event was sent."""
+        self._reached = after
+
+    def offer(self, event_id: int, framed: bytes) -> None:
+        if self._reached is None or event_id <= self._reached or self.is_ended:
+            return
+        if len(self._waiting) >= STREAM_HOLDS:
+            log.info("slow_reader_dropped", reached=self._reached)
+            self.end()
+            return
+        self._reached = event_id
+        self._waiting.append(framed)
+        self._changed.set()
+
+    def end(self) -> None:
+        """From anywhere, at any time: nothing more is sent."""
+        self.is_ended = True
+        self._waiting.clear()
+        self._changed.set()
+        while self._on_end:
+            self._on_end.pop()()
+
+    def when_ended(self, do: Callable[[], object]) -> None:
+        self._on_end.append(do)
+
+    async def next(self, *, within_s: float) -> bytes:
+        """All that waits, as soon as something does; nothing when time is up or the stream has ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._changed.wait()
+        self._changed.clear()
+        framed = b"".join(self._waiting)
+        self._waiting.clear()
+        return framed
+
+
+class EventFeed:
+    def __init__(self, store: EventStore, feed: Feed, *, encode: Callable[[Workspace], Mapping[str, Any]]) -> None:
+        self._store = store
+        self._feed = feed
+        self._encode = encode
+        self._cursor: int | None = None
+        """Everything up to this event was handed out; None: it is not known yet where we stand."""
+        self._streams: dict[Sight, set[Stream]] = {}
+        self._inbox: deque[Told] = deque()
+        self._has_gap = True
+        self._wake = asyncio.Event()
+
+    @property
+    def is_following(self) -> bool:
+        return self._cursor is not None
+
+    @property
+    def cursor(self) -> int:
+        if self._cursor is None:
+            raise Unavailable("events cannot be followed just now")
+        return self._cursor
+
+    @contextlib.contextmanager
+    def open(self, sight: Sight, stream: Stream) -> Iterator[None]:
+        """From here on it is counted and can be ended; what it hears begins where it goes live."""
+        among = self._streams.setdefault(sight, set())
+        among.add(stream)
+        metrics.sse_streams.inc()
+        try:
+            yield
+        finally:
+            metrics.sse_streams.dec()
+            among.discard(stream)
+            if not among and self._streams.get(sight) is among:
+                del self._streams[sight]
+
+    async def run(self) -> None:
+        """Until cancelled; then every stream ends."""
+        listening = asyncio.create_task(self._listen(), name="events-listening")
+        try:
+            while True:
+                await self._follow()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await self._wake.wait()
+                    continue
+                self._has_gap = True
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            self._cursor = None
+            self._end_all()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._feed.listen(OF_ANY_WORKSPACE, self._heard, self._missed)
+            except Unavailable as out:
+                log.warning("events_not_heard", why=out.message)
+            except Exception:
+                log.exception("events_not_heard")
+            await asyncio.sleep(RETRY_S)
+
+    def _heard(self, _channel: str, message: bytes) -> None:
+        try:
+            told = from_message(message)
+        except ValueError:
+            log.warning("event_not_understood", length=len(message))
+            return
+        if len(self._inbox) >= INBOX_HOLDS:
+            self._inbox.clear()
+            self._has_gap = True
+        self._inbox.append(told)
+        self._wake.set()
+
+    def _missed(self) -> None:
+        self._has_gap = True
+        self._wake.set()
+
+    async def _follow(self) -> None:
+        """Everything that is known of by now."""
+        self._wake.clear()
+        try:
+            if self._cursor is None:
+                self._cursor = (await self._store.newest()).last_id
+            await self._hand_out_inbox()
+            if self._has_gap:
+                # Before it is read: what comes meanwhile is a new one.
+                self._has_gap = False
+                await self._catch_up(self._cursor)
+        except Unavailable as out:
+            log.warning("events_not_followed", why=out.message)
+            self._has_gap = True
+            await asyncio.sleep(RETRY_S)
+        except Exception:
+            log.exception("events_not_followed")
+            self._has_gap = True
+            await asyncio.sleep(RETRY_S)
+
+    async def _hand_out_inbox(self) -> None:
+        handed_out = 0
+        while self._inbox:
+            told = self._inbox.popleft()
+            if told.after > self.cursor:
+                # Read from the database up to here and beyond: what is left in the inbox is in there as well.
+                self._inbox.clear()
+                self._has_gap = True
+                return
+            self._hand_out(told)
+            handed_out += 1
+            if handed_out % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _catch_up(self, cursor: int) -> None:
+        later = await self._store.after(cursor, ALL, limit=PAGE)
+        if not later.pruned_id <= cursor <= later.last_id:
+            # Away for longer than events are kept, or the database is an older one: whoever follows must begin anew.
+            log.warning("events_begun_anew", cursor=cursor, pruned_id=later.pruned_id, last_id=later.last_id)
+            self._cursor = later.last_id
+            self._end_all()
+            return
+        for number, event in enumerate(later.events, start=1):
+            self._hand_out(tell(event, self._encode(event.workspace)))
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self._cursor = max(self.cursor, later.reached)
+        if later.reached < later.last_id:
+            self._missed()
+
+    def _hand_out(self, told: Told) -> None:
+        if told.id <= self.cursor:
+            return
+        self._cursor = told.id
+        framed: bytes | None = None
+        for sight in (Sight(workspace_id=told.workspace_id), Sight(owner_id=told.owner_id), ALL):
+            for stream in self._streams.get(sight, ()):
+                framed = framed or frame(told.body)
+                stream.offer(told.id, framed)
+
+    def _end_all(self) -> None:
+        for stream in [one for among in self._streams.values() for one in among]:
+            stream.end()

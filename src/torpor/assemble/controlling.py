@@ -1,0 +1,94 @@
+"""How does a process take part in controlling? Its loop, and the duties it carries out while it leads."""
+
+import os
+import socket
+from dataclasses import dataclass
+from functools import partial
+
+from torpor import metrics
+from torpor.activity import Touch, asking
+from torpor.api import wire
+from torpor.assemble import engines
+from torpor.control.census import Census
+from torpor.control.collector import Collector
+from torpor.control.controller import Controller, Listeners
+from torpor.control.coordinator import Coordinator, Lock
+from torpor.control.events import EventPublisher
+from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.control.pace import Intervals
+from torpor.control.telling import tell
+from torpor.control.ttl import IdleWatch, touch_on_running
+from torpor.domain.planner import Step
+from torpor.domain.records import Change
+from torpor.ports import Activity, Archives, Feed, Runtime
+from torpor.settings import Settings
+from torpor.store.collecting import CollectingStore
+from torpor.store.database import Database
+from torpor.store.events import Outbox
+from torpor.store.for_controller import ControllerStore
+from torpor.wishes import Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the control plane tells and asks besides the database."""
+
+    activity: Activity
+    feed: Feed
+    touch: Touch
+
+
+async def coordinator(
+    settings: Settings,
+    url: str,
+    database: Database,
+    runtime: Runtime,
+    archives: Archives,
+    wishes: Wishes,
+    around: Around,
+) -> Coordinator:
+    """Neither joined nor running yet."""
+    store = ControllerStore(database, provider=runtime.name)
+    hands = engines.hands(settings, runtime, archives)
+    intervals = Intervals(idle_s=settings.reconciler_interval, active_s=settings.reconciler_active_interval)
+    touch = touch_on_running(around.touch)
+
+    def told(change: Change, step: Step) -> None:
+        tell(change, step)
+        if change.after.phase is not change.before.phase:
+            touch(change.after)
+
+    def controller(membership: Membership) -> Controller:
+        return Controller(
+            store,
+            hands,
+            life=membership,
+            knobs=settings.knobs,
+            intervals=intervals,
+            parallel=settings.reconciler_parallel,
+            listeners=Listeners(tell=told, before_rest=wishes.stopped),
+        )
+
+    events = EventPublisher(
+        Outbox(database),
+        around.feed,
+        encode=partial(wire.workspace_json, base_url=settings.base_url),
+        retention_s=settings.events_retention,
+    )
+    idle = IdleWatch(wishes, asking(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)
+    collector = Collector(CollectingStore(database), archives, retention=settings.retention, every_s=settings.gc_interval)
+    made = Coordinator(
+        store,
+        Identity(
+            node_id=settings.coordinator_node_id or f"{socket.gethostname()}:{os.getpid()}",
+            world=await runtime.world(),
+            is_exclusive=engines.is_exclusive(runtime),
+        ),
+        Heartbeat(settings.coordinator_heartbeat, settings.coordinator_expiry),
+        Lock(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),
+        make_controller=controller,
+        duties=[events, idle, collector, Census(store)],
+        on_change=events.wake.set,
+    )
+    metrics.reconcile_lag_seconds.set_function(lambda: made.last_look_age_s or float("nan"))
+    return made

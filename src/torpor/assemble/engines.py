@@ -1,0 +1,70 @@
+"""What runs workspaces, and where do their homes sleep?"""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from torpor.archives.archives import HomeArchives
+from torpor.assemble.roles import EVERY_PART, Part
+from torpor.control.execute import Hands
+from torpor.domain.errors import Refused
+from torpor.domain.records import Workspace
+from torpor.ports import Archives, Limits, Program, Runtime
+from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.runtime import ProcessRuntime
+from torpor.settings import Settings
+from torpor.templates.catalogue import program, template
+
+MIB = 1 << 20
+
+
+async def choose(
+    settings: Settings, parts: frozenset[Part], stack: contextlib.AsyncExitStack, on_end: Callable[[str], None]
+) -> tuple[Runtime, Archives]:
+    """What the settings name, not yet started. `on_end` is called when a program ends by itself, where that can be known."""
+    if settings.runtime == "fake":
+        if settings.fake_engine is None:
+            raise Refused("bad_setting", "the runtime `fake` needs TORPOR_FAKE_ENGINE, the socket of its engine")
+        runtime, archives = RemoteFake(settings.fake_engine), RemoteFakeArchives(settings.fake_engine)
+        stack.push_async_callback(runtime.close)
+        stack.push_async_callback(archives.close)
+        return runtime, archives
+    if Part.CONTROLLER not in parts:
+        raise Refused(
+            "bad_role",
+            "the runtime `process` lives in the controller's own process, so api and proxy must run beside it: "
+            f"--role {','.join(sorted(EVERY_PART))}",
+        )
+    homes = HomeArchives(settings.archives_at)
+    stack.push_async_callback(homes.close)
+    return ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace), on_end=on_end), homes
+
+
+async def start(runtime: Runtime, parts: frozenset[Part], stack: contextlib.AsyncExitStack) -> None:
+    """Begin to hold workspaces; what is not confined on this machine is said."""
+    if isinstance(runtime, RemoteFake) and Part.PROXY in parts:
+        await runtime.start()
+    if not isinstance(runtime, ProcessRuntime):
+        return
+    await runtime.start()
+    stack.push_async_callback(runtime.close)
+    for ability in await runtime.abilities():
+        if not ability.confined:
+            print(f"torpor: not confined on this machine: {ability.what}: {ability.how}. {ability.remedy}", file=sys.stderr)
+
+
+def is_exclusive(runtime: Runtime) -> bool:
+    """It lives in this process, and its data directory is locked: whoever held it before is dead."""
+    return isinstance(runtime, ProcessRuntime)
+
+
+def hands(settings: Settings, runtime: Runtime, archives: Archives) -> Hands:
+    limits = Limits(memory_bytes=settings.workspace_memory_mb * MIB, processes=settings.workspace_processes)
+    return Hands(runtime, archives, _program_of, limits)
+
+
+def _program_of(workspace: Workspace) -> Program:
+    chosen = program(template(workspace.template), workspace.command or None)
+    return replace(chosen, environment={**chosen.environment, "TORPOR_WORKSPACE": workspace.name})

@@ -1,0 +1,90 @@
+"""Is this process ready, and who takes part in controlling?"""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from torpor.api.app import Health
+from torpor.bus.redis import Bus
+from torpor.control.coordinator import Coordinator
+from torpor.domain.errors import TorporError
+from torpor.ports import Archives
+from torpor.settings import Settings
+from torpor.store.database import Database
+from torpor.store.for_service import ServiceStore
+from torpor.store.members import Member, members
+
+Answer = TypeVar("Answer")
+
+# A look at everything that is older than so many intervals is no longer the truth.
+STALE_LOOK_FACTOR = 3
+ANSWERS_WITHIN_S = 3.0
+
+
+def health(settings: Settings, database: Database, archives: Archives, bus: Bus, coordinator: Coordinator | None) -> Health:
+    """`coordinator`: of this process, if it controls."""
+    service = ServiceStore(database)
+
+    async def ready() -> dict[str, Any]:
+        held_back, living, has_bus, has_archives = await asyncio.gather(
+            _told(_held_back(service)), _told(members(database)), _told(bus.reachable()), _told(archives.reachable())
+        )
+        leader = next((one.node_id for one in living or () if one.is_leader), None)
+        said: dict[str, Any] = {
+            "database": held_back is not None,
+            "bus": bool(has_bus),
+            "archive_store": bool(has_archives),
+            "leader": leader,
+            "held_back": held_back or [],
+        }
+        is_fresh = True
+        if coordinator is not None:
+            age_s = coordinator.last_look_age_s
+            is_fresh = age_s is not None and age_s < STALE_LOOK_FACTOR * settings.reconciler_interval
+            said["last_look_age_seconds"] = round(age_s, 3) if age_s is not None else None
+        is_ready = held_back == [] and said["bus"] and said["archive_store"] and leader is not None and is_fresh
+        return {"ready": is_ready, **said}
+
+    async def lead() -> dict[str, Any]:
+        living = await members(database)
+        return {
+            "is_leader": coordinator.is_leader if coordinator else False,
+            "node_id": coordinator.node_id if coordinator else None,
+            "uptime_seconds": round(coordinator.uptime_s, 1) if coordinator else 0.0,
+            "epoch": coordinator.life if coordinator else None,
+            "term": coordinator.term if coordinator else None,
+            "members": [_member_out(one) for one in living],
+        }
+
+    return Health(ready=ready, coordinator=lead)
+
+
+async def until_ready(checks: Health, within_s: float) -> None:
+    """Wait, but not for ever: what is not well then is told by the checks themselves."""
+    until = time.monotonic() + within_s
+    while not (await checks.ready())["ready"] and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+
+
+async def _held_back(service: ServiceStore) -> list[str]:
+    return [latch.provider for latch in await service.latches() if latch.released_at is None]
+
+
+def _member_out(member: Member) -> dict[str, Any]:
+    return {
+        "node_id": member.node_id,
+        "epoch": member.epoch,
+        "is_leader": member.is_leader,
+        "started_at": member.started_at.isoformat(),
+        "expires_at": member.expires_at.isoformat(),
+    }
+
+
+async def _told(question: Awaitable[Answer]) -> Answer | None:
+    """The answer, or None when it cannot be had in time."""
+    try:
+        async with asyncio.timeout(ANSWERS_WITHIN_S):
+            return await question
+    except (TorporError, TimeoutError):
+        return None

@@ -1,0 +1,149 @@
+"""Which parts are started, in which order, and who knows whom?"""
+
+import contextlib
+import uuid
+from functools import partial
+
+from torpor.accounts import Accounts
+from torpor.activity import Touches, asking
+from torpor.api import wire
+from torpor.api.app import make_app, make_health_app
+from torpor.api.collecting import Collecting
+from torpor.api.events import Events
+from torpor.api.fanout import EventFeed
+from torpor.assemble import controlling, embedded, engines
+from torpor.assemble.controlling import Around
+from torpor.assemble.credentials import ADMIN, CREDENTIALS, ensure_credentials
+from torpor.assemble.doors import Doors
+from torpor.assemble.health import health, until_ready
+from torpor.assemble.logs import configure_log
+from torpor.assemble.roles import EVERY_PART, Part
+from torpor.assemble.running import background, opened, run, running_front, serving, short_folder
+from torpor.bus.activity import Activity
+from torpor.bus.feed import Feed
+from torpor.bus.hints import Hints
+from torpor.bus.redis import Bus
+from torpor.control.coordinator import Coordinator
+from torpor.domain.errors import Refused
+from torpor.ports import Address
+from torpor.settings import Settings
+from torpor.store.collecting import CollectingStore
+from torpor.store.database import Role
+from torpor.store.events import EventStore
+from torpor.store.for_service import ServiceStore
+from torpor.store.migrate import migrate
+from torpor.wishes import Ttls, Wishes
+
+PREDECESSOR_S = 10.0
+READY_WITHIN_S = 10.0
+EXTERNAL = ("database_url", "redis_url", "archive_url")
+
+
+def run_up(settings: Settings) -> int:
+    """The whole product on this machine, until Ctrl-C or TERM; the exit code."""
+    configure_log(settings)
+
+    async def start(stack: contextlib.AsyncExitStack) -> str:
+        await _start(settings, EVERY_PART, stack, is_first_user_made=True)
+        where = settings.data / CREDENTIALS
+        return f"torpor is ready at {settings.base_url} (sign in as {ADMIN}; the password is in {where})"
+
+    return run(start, alone_in=settings.data)
+
+
+def run_serve(settings: Settings, parts: frozenset[Part]) -> int:
+    """Some parts of the product, on services that are there already; the exit code."""
+    configure_log(settings)
+
+    async def start(stack: contextlib.AsyncExitStack) -> str:
+        missing = [f"TORPOR_{name.upper()}" for name in EXTERNAL if getattr(settings, name) is None]
+        if missing:
+            raise Refused("bad_setting", f"serve runs on services that are there already; set {', '.join(missing)}")
+        await _start(settings, parts, stack, is_first_user_made=False)
+        return f"torpor is ready at {settings.base_url} ({', '.join(sorted(parts))})"
+
+    # The runtime `process` keeps its workspaces in the data directory; any other leaves it alone.
+    return run(start, alone_in=settings.data if settings.runtime != "fake" else None)
+
+
+async def _start(
+    settings: Settings, parts: frozenset[Part], stack: contextlib.AsyncExitStack, *, is_first_user_made: bool
+) -> None:
+    """Everything in the order it needs each other; the stack takes it down in the reverse."""
+    folder = await short_folder(stack)
+    doors = Doors(settings, Address(unix_path=str(folder / "api.sock")))
+    # Bound first: a port in use is said at once, not after a database was started.
+    await stack.enter_async_context(running_front(doors.front))
+
+    url = await embedded.database(settings, stack)
+    await migrate(url)
+    database = await stack.enter_async_context(opened(url, Role.SERVICE))
+    bus = await Bus.open(await embedded.bus(settings, stack))
+    stack.push_async_callback(bus.close)
+    hints, activity, feed = Hints(bus), Activity(bus), Feed(bus)
+    touches = Touches(activity)
+    await stack.enter_async_context(background(touches.run(), "touches"))
+    heard = Heard(hints)
+    runtime, archives = await engines.choose(settings, parts, stack, on_end=heard.here)
+    wishes = Wishes(
+        ServiceStore(database),
+        limits=settings.running_limits,
+        ttls=Ttls(standby_s=settings.standby_ttl, archive_s=settings.archive_ttl),
+        new_id=lambda: str(uuid.uuid4()),
+        hint=heard.everywhere,
+        touch=touches.touch,
+        ask=asking(activity),
+        lease_s=settings.connection_lease,
+    )
+    accounts = Accounts(ServiceStore(database))
+    coordinator = None
+    if Part.CONTROLLER in parts:
+        controlled = await stack.enter_async_context(opened(url, Role.CONTROLLER))
+        coordinator = await controlling.coordinator(
+            settings, url, controlled, runtime, archives, wishes, Around(activity, feed, touches.touch)
+        )
+        heard.listener = coordinator
+        await coordinator.join(within_s=PREDECESSOR_S)
+    # After joining: whoever else sees this world and goes on living must not be disturbed.
+    await engines.start(runtime, parts, stack)
+    if is_first_user_made:
+        await ensure_credentials(settings, accounts)
+    if coordinator is not None:
+        await stack.enter_async_context(background(coordinator.run(), "coordinator"))
+        await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
+    if Part.PROXY in parts:
+        await stack.enter_async_context(doors.open(ServiceStore(database), runtime, activity, touches.touch))
+    checks = health(settings, database, archives, bus, coordinator)
+    app, events = make_health_app(checks), None
+    if Part.API in parts:
+        events = EventFeed(EventStore(database), feed, encode=partial(wire.workspace_json, base_url=settings.base_url))
+        app = make_app(
+            wishes,
+            accounts,
+            runtime,
+            checks,
+            base_url=settings.base_url,
+            events=Events(EventStore(database), events, settings.events_heartbeat),
+            gc=Collecting(CollectingStore(database), archives, settings.retention),
+        )
+    await stack.enter_async_context(serving(app, folder / "api.sock"))
+    if events is not None:
+        # Last, so that it ends first: a stream has no end of its own that a server could wait for.
+        await stack.enter_async_context(background(events.run(), "events"))
+    await until_ready(checks, READY_WITHIN_S)
+
+
+class Heard:
+    """Something about a workspace changed: this process is told at once, the others by the bus."""
+
+    def __init__(self, hints: Hints) -> None:
+        self.listener: Coordinator | None = None
+        self._hints = hints
+
+    def here(self, workspace_id: str) -> None:
+        if self.listener is not None:
+            self.listener.hint(workspace_id)
+
+    def everywhere(self, workspace_id: str) -> None:
+        self.here(workspace_id)
+        self._hints.wake(workspace_id)

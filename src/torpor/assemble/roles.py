@@ -1,0 +1,24 @@
+"""Which parts of the product does one process run?"""
+
+from enum import StrEnum
+
+from torpor.domain.errors import Refused
+
+
+class Part(StrEnum):
+    API = "api"
+    PROXY = "proxy"
+    CONTROLLER = "controller"
+
+
+EVERY_PART = frozenset(Part)
+
+
+def parts_of(text: str) -> frozenset[Part]:
+    """From `api,proxy,controller`; Refused `bad_role` for anything else."""
+    words = [word.strip() for word in text.split(",")]
+    unknown = sorted(set(words) - {part.value for part in Part})
+    if unknown:
+        allowed = ", ".join(part.value for part in Part)
+        raise Refused("bad_role", f"{', '.join(map(repr, unknown))} is no role; allowed are, divided by commas: {allowed}")
+    return frozenset(Part(word) for word in words)

@@ -1,0 +1,162 @@
+"""How do the parts of one process run side by side, and end in their order?"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from torpor.domain.errors import Hopeless, Refused, TorporError
+from torpor.proxy.front import Front
+from torpor.store.database import Database, Role
+
+
+def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_in: Path | None = None) -> int:
+    """Start everything, say that it is ready, and go on until Ctrl-C or TERM; the exit code.
+
+    `start` gives back what is said when it is ready. `alone_in`: nobody else may run on this data directory.
+    """
+    raise_file_limit()
+    try:
+        with only_one(alone_in) if alone_in is not None else contextlib.nullcontext():
+            asyncio.run(_until_stopped(start))
+    except TorporError as error:
+        print(f"torpor: {error.message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]]) -> None:
+    stop, ready = asyncio.Event(), asyncio.Event()
+    living = asyncio.ensure_future(_live(start, stop, ready))
+
+    def heard() -> None:
+        # The first time it stops in its order; the second time, or before it is ready, at once.
+        if stop.is_set() or not ready.is_set():
+            living.cancel()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, heard)
+    with contextlib.suppress(asyncio.CancelledError):
+        await living
+
+
+async def _live(
+    start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], stop: asyncio.Event, ready: asyncio.Event
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        said = await start(stack)
+        ready.set()
+        print(said, flush=True)
+        await stop.wait()
+        print("torpor is stopping", flush=True)
+
+
+def raise_file_limit() -> None:
+    """Every connection and every workspace costs descriptors; the soft limit is there for programs that use select."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextlib.contextmanager
+def only_one(data: Path) -> Iterator[None]:
+    """One `up` for one data directory; the lock is the kernel's, so that a kill -9 leaves none behind."""
+    try:
+        # Where bubblewrap is missing a workspace's own user must find the way to its home; what lies beside it is closed.
+        data.mkdir(mode=0o711 if os.getuid() == 0 else 0o700, parents=True, exist_ok=True)
+        (data / "archives").mkdir(mode=0o700, exist_ok=True)
+        held = (data / "torpor.pid").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise Refused("bad_data", f"the data directory {data} cannot be used: {error.strerror}") from error
+    with held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held.seek(0)
+            raise Refused(
+                "already_up",
+                f"torpor is already running on {data} (process {held.read().strip() or 'unknown'}); "
+                "stop it first, or choose another --data",
+            ) from None
+        held.truncate(0)
+        held.write(f"{os.getpid()}\n")
+        held.flush()
+        yield
+        held.truncate(0)
+
+
+@contextlib.asynccontextmanager
+async def running_front(front: Front) -> AsyncIterator[None]:
+    await front.start()
+    try:
+        yield
+    finally:
+        await front.stop()
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, role: Role) -> AsyncIterator[Database]:
+    database = await Database.open(url, role)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@contextlib.asynccontextmanager
+async def background(work: Any, name: str) -> AsyncIterator[None]:
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: the whole product stops, in its order, not this part of it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Any, path: Path) -> AsyncIterator[None]:
+    config = uvicorn.Config(
+        app,
+        uds=str(path),
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        proxy_headers=True,
+        forwarded_allow_ips="*",
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(), name="api")
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+                raise Hopeless("the API ended before it was ready")
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def short_folder(stack: contextlib.AsyncExitStack) -> Path:
+    """A private folder whose sockets have short names: the kernel allows them 107 bytes."""
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))

@@ -1,0 +1,24 @@
+"""How many workspaces are there of each kind, and which controllers are long dead?"""
+
+import asyncio
+
+from torpor import metrics
+from torpor.domain.states import Phase
+from torpor.store.for_controller import ControllerStore
+
+
+class Census:
+    """A duty of the leader."""
+
+    name = "membership"
+    interval_s = 60.0
+
+    def __init__(self, store: ControllerStore) -> None:
+        self.wake = asyncio.Event()
+        self._store = store
+
+    async def do(self, term: int) -> None:
+        await self._store.bury(term=term)
+        counts = await self._store.count_phases()
+        for phase in Phase:
+            metrics.workspaces.labels(phase.value).set(counts.get(phase, 0))

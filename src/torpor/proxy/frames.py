@@ -1,0 +1,102 @@
+"""Does a stream carry data, or only signs of life?
+
+A WebSocket that nobody uses still sends pings for ever. The headers of its frames are walked as the bytes go by; payloads are
+neither looked at nor kept.
+"""
+
+from typing import Protocol
+
+# Text, binary, and what continues them. Close, ping and pong say nothing but that somebody is there.
+DATA = frozenset({0x0, 0x1, 0x2})
+CONTROL = frozenset({0x8, 0x9, 0xA})
+_KNOWN = DATA | CONTROL
+
+# How many bytes of length follow the second byte, by what stands in it.
+_LENGTH_BYTES = {126: 2, 127: 8}
+_MASK_BYTES = 4
+_LONGEST_SHORT_FRAME_BYTES = 2 + _MASK_BYTES + 125
+_LONGEST_PAYLOAD_BYTES = 1 << 63
+
+
+class Carriage(Protocol):
+    def take(self, piece: bytes) -> bool:
+        """Whether any of these bytes, the next of the stream, are data."""
+        ...
+
+
+class Bytes:
+    """A protocol that we do not know: every byte counts."""
+
+    def take(self, piece: bytes) -> bool:
+        return bool(piece)
+
+
+class Frames:
+    """One direction of a WebSocket, in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._header = b""
+        """As much as has arrived of a header that is not whole."""
+        self._left = 0
+        """Bytes of the present payload that have not arrived."""
+        self._is_data = False
+        self._is_lost = False
+        """What came is no WebSocket's: from here on every byte counts, because that harms nobody."""
+
+    def take(self, piece: bytes) -> bool:
+        found = False
+        at, end = 0, len(piece)
+        while at < end:
+            if self._is_lost:
+                return True
+            if self._left:
+                found = found or self._is_data
+                taken = min(self._left, end - at)
+                self._left -= taken
+                at += taken
+                continue
+            if not self._header:
+                at, has_data = _past_short_frames(piece, at)
+                found = found or has_data
+            wanted = _header_bytes(self._header) - len(self._header)
+            self._header += piece[at : at + wanted]
+            at += wanted
+            if len(self._header) == _header_bytes(self._header):
+                self._begin(self._header)
+                # A payload of no bytes is data as well.
+                found = found or self._is_data or self._is_lost
+        return found
+
+    def _begin(self, header: bytes) -> None:
+        opcode = header[0] & 0x0F
+        self._left = _payload_bytes(header)
+        self._is_data = opcode in DATA
+        self._is_lost = opcode not in _KNOWN or self._left >= _LONGEST_PAYLOAD_BYTES
+        self._header = b""
+
+
+def _past_short_frames(piece: bytes, at: int) -> tuple[int, bool]:
+    """Behind the short frames that are whole in this piece, and whether any was data: thousands of them must cost little."""
+    found = False
+    last = len(piece) - _LONGEST_SHORT_FRAME_BYTES
+    while at <= last:
+        kind, second = piece[at] & 0x0F, piece[at + 1]
+        size = second & 0x7F
+        if size > 125 or kind not in _KNOWN:
+            break
+        found = found or kind in DATA
+        at += size + (6 if second > 0x7F else 2)
+    return at, found
+
+
+def _header_bytes(header: bytes) -> int:
+    """How long the header is, as far as what has arrived of it can tell."""
+    if len(header) < 2:
+        return 2
+    return 2 + _LENGTH_BYTES.get(header[1] & 0x7F, 0) + (_MASK_BYTES if header[1] & 0x80 else 0)
+
+
+def _payload_bytes(header: bytes) -> int:
+    short = header[1] & 0x7F
+    length_bytes = _LENGTH_BYTES.get(short)
+    return short if length_bytes is None else int.from_bytes(header[2 : 2 + length_bytes])

@@ -1,0 +1,146 @@
+"""How do records, errors and questions travel between an engine and its clients?
+
+A frame is four bytes of length and JSON. A client asks [number, verb, words...] and may take it back: [number, "cancel"]. The
+engine answers [number, "progress", done, total] any number of times, then [number, "done", answer] or [number, "broke", kind,
+code, message, context]. A record is the list of its fields.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
+from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
+from torpor.ports import Address, Container, Fence, Home, HomeJob, Limits, Program, Proven
+
+Words = list[Any]
+
+MOST_BYTES = 256 << 20
+
+
+# ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def home_words(home: Home) -> Words:
+    return [home.workspace_id, home.generation]
+
+
+def fence_words(fence: Fence) -> Words:
+    return [fence.op_id, fence.epoch]
+
+
+def marker_words(marker: Marker) -> Words:
+    return [marker.workspace_id, marker.generation, marker.manifest_root]
+
+
+def container_words(container: Container) -> Words:
+    ran, limits = container.program, container.limits
+    program = [ran.template, ran.command, dict(ran.environment), ran.packages, ran.is_verbatim]
+    return [home_words(container.home), container.revision, program, [limits.memory_bytes, limits.processes]]
+
+
+def container_of(words: Words) -> Container:
+    home, revision, (template, command, environment, packages, is_verbatim), limits = words
+    program = Program(template, tuple(command), environment, tuple(packages), is_verbatim)
+    return Container(Home(*home), revision, program, Limits(*limits))
+
+
+def job_words(job: HomeJob) -> Words:
+    return [job.argv, text_of(job.stdin), job.writes]
+
+
+def job_of(words: Words) -> HomeJob:
+    argv, stdin, writes = words
+    return HomeJob(tuple(argv), bytes_of(stdin), writes)
+
+
+def proven_words(proven: Proven) -> Words:
+    return [str(proven.key), proven.manifest_root, proven.size_bytes, proven.home_bytes, proven.files]
+
+
+def proven_of(words: Words) -> Proven:
+    return Proven(ArchiveKey.parse(words[0]), *words[1:])
+
+
+def address_words(address: Address | None) -> Words | None:
+    return [address.unix_path, address.host, address.port] if address else None
+
+
+def address_of(words: Words | None) -> Address | None:
+    return Address(*words) if words else None
+
+
+def text_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def bytes_of(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+def survey_words(survey: Survey) -> Words:
+    return [
+        [
+            workspace_id,
+            [[one.generation, marker_words(one.marker) if one.marker else None, one.is_illegible] for one in seen.volumes],
+            _seen_container(seen.container) if seen.container else None,
+        ]
+        for workspace_id, seen in survey.seen.items()
+    ]
+
+
+def _seen_container(seen: SeenContainer) -> Words:
+    return [seen.generation, seen.revision, seen.ready, [seen.ended.exit_code, seen.ended.last_lines] if seen.ended else None]
+
+
+def survey_of(words: Words) -> Survey:
+    return Survey({workspace_id: _observation_of(volumes, container) for workspace_id, volumes, container in words})
+
+
+def _observation_of(volumes: Words, container: Words | None) -> Observation:
+    seen = frozenset(
+        SeenVolume(generation, Marker(*marker) if marker else None, is_illegible)
+        for generation, marker, is_illegible in volumes
+    )
+    if container is None:
+        return Observation(seen)
+    generation, revision, ready, ended = container
+    return Observation(seen, SeenContainer(generation, revision, ready, Ended(*ended) if ended else None))
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MAKES: Mapping[str, Callable[[str, str, dict[str, Any]], TorporError]] = {
+    "Refused": lambda code, message, context: Refused(code, message, **context),
+    "Failed": lambda code, message, context: Failed(Code(code), message, **context),
+    "Unavailable": lambda _code, message, context: Unavailable(message, **context),
+}
+
+
+def error_words(error: Exception) -> Words:
+    if isinstance(error, Refused | Failed):
+        return [type(error).__name__, str(error.code), error.message, error.context]
+    if isinstance(error, Unavailable):
+        return ["Unavailable", "", error.message, error.context]
+    return ["Failed", Code.INTERNAL.value, f"the fake engine broke: {type(error).__name__}: {error}", {}]
+
+
+# ── frames ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def frame(words: Words) -> bytes:
+    text = json.dumps(words, separators=(",", ":"), default=str).encode()
+    return len(text).to_bytes(4, "big") + text
+
+
+async def next_frame(reader: asyncio.StreamReader) -> Words:
+    """EOFError (IncompleteReadError is one) when there is none any more; ValueError when it is no frame of ours."""
+    length = int.from_bytes(await reader.readexactly(4), "big")
+    if length > MOST_BYTES:
+        raise ValueError(f"a frame of {length} bytes")
+    words = json.loads(await reader.readexactly(length))
+    if not isinstance(words, list):
+        raise ValueError("a frame that is no list")  # noqa: TRY004 - of those who read it, nobody tells them apart
+    return words

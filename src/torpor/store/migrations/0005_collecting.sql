@@ -1,0 +1,53 @@
+-- Archives that nobody refers to are marked, and removed when their grace period has passed.
+
+-- From `removing_since` on nothing may refer to this archive again: its object may be gone at any moment.
+ALTER TABLE archives
+    ADD COLUMN removing_since timestamptz,
+    ADD CONSTRAINT only_orphans_are_removed CHECK (removing_since IS NULL OR orphan_since IS NOT NULL);
+CREATE INDEX archives_going ON archives (key) WHERE removing_since IS NOT NULL;
+
+-- The last net under the rules of retention: what a living workspace wakes from is not given up, a removal that has begun is
+-- not taken back, and no archive is forgotten that was not marked first.
+CREATE FUNCTION refuse_to_lose_an_archive() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        IF OLD.removing_since IS NULL THEN
+            RAISE EXCEPTION 'archive % was not marked for removal', OLD.key
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'only_what_was_marked_is_forgotten';
+        END IF;
+        RETURN OLD;
+    END IF;
+    IF OLD.removing_since IS NOT NULL AND NEW.removing_since IS DISTINCT FROM OLD.removing_since THEN
+        RAISE EXCEPTION 'the removal of archive % has begun', OLD.key
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'a_removal_is_not_taken_back';
+    END IF;
+    IF NEW.removing_since IS NOT NULL AND OLD.removing_since IS NULL AND EXISTS (
+        SELECT FROM workspaces WHERE id = NEW.workspace_id AND archive_key = NEW.key AND deleted_at IS NULL
+    ) THEN
+        RAISE EXCEPTION 'a living workspace points at archive %', NEW.key
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'what_is_pointed_at_is_not_removed';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse_to_lose_an_archive BEFORE DELETE OR UPDATE OF removing_since ON archives
+    FOR EACH ROW EXECUTE FUNCTION refuse_to_lose_an_archive();
+
+-- What runs once for the whole installation, when, and what came of it.
+CREATE TABLE housekeeping (
+    is_the_only_row  boolean PRIMARY KEY DEFAULT true CHECK (is_the_only_row),
+    -- What the service writes: an operator wants a collection now.
+    gc_requested_at  timestamptz,
+    -- What the controller writes: when the last collection was begun, when the last one that came to its end was, and what
+    -- came of the last.
+    gc_tried_at      timestamptz,
+    gc_ran_at        timestamptz,
+    gc_report        jsonb
+);
+INSERT INTO housekeeping DEFAULT VALUES;
+
+GRANT SELECT ON housekeeping TO torpor_service, torpor_controller;
+GRANT UPDATE (gc_requested_at) ON housekeeping TO torpor_service;
+GRANT UPDATE (gc_tried_at, gc_ran_at, gc_report) ON housekeeping TO torpor_controller;
+-- What an archive is never changes; when it was proven and whether it is wanted does.
+REVOKE UPDATE ON archives FROM torpor_controller;
+GRANT UPDATE (proven_at, orphan_since, removing_since), DELETE ON archives TO torpor_controller;

@@ -1,0 +1,93 @@
+-- What the collection of archives reads and writes: the leader as the role torpor_controller; who looks at it, and who asks
+-- for it, as torpor_service.
+
+-- name: known_archives
+-- A page of everything that the table knows, to be compared with what is in the store.
+SELECT key, proven_at, removing_since IS NOT NULL AS is_going
+FROM archives WHERE key > $1 ORDER BY key LIMIT $2;
+
+-- name: made_last
+-- What the last operation of these workspaces makes or made: it may be in the store before the table knows it.
+SELECT id::text || '/' || op_id::text AS key FROM workspaces WHERE id = ANY ($1::uuid[]) AND op_id IS NOT NULL;
+
+-- name: candidates
+-- Workspaces of which an archive may have to be marked, cleared or removed; all the others keep all they have.
+SELECT workspaces.id::text AS id
+FROM archives JOIN workspaces ON workspaces.id = archives.workspace_id
+GROUP BY workspaces.id
+HAVING count(*) > $1
+    OR bool_or(archives.orphan_since IS NOT NULL)
+    OR workspaces.purge
+    OR workspaces.deleted_at < clock_timestamp() - $2::interval
+ORDER BY workspaces.id;
+
+-- name: hold_workspace
+-- Nobody wishes, begins or stores anything here before we are done. Whoever holds the row just now is not waited for.
+SELECT FROM workspaces WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: holders
+-- These workspaces, as far as their archives are concerned.
+SELECT id::text AS id, name, archive_key, op_id::text AS op_id, operation <> 'NONE' AS is_under_way,
+       ARRAY (
+           SELECT operations.op_id::text FROM operations WHERE operations.workspace_id = workspaces.id AND ended_at IS NULL
+       ) AS under_way,
+       recover_request #>> '{archive,key}' AS asked_for,
+       error_info IS NOT NULL OR coalesce(conditions -> 'policy.healthy' ->> 'status' = 'False', false) AS is_in_error,
+       deleted_at, phase = 'DELETED' AS is_gone, purge AS is_purged, clock_timestamp() AS read_at
+FROM workspaces WHERE id = ANY ($1::uuid[]) ORDER BY id;
+
+-- name: archives_of_holders
+SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, size_bytes, proven_at, orphan_since, removing_since
+FROM archives WHERE workspace_id = ANY ($1::uuid[]) ORDER BY workspace_id, proven_at DESC, key DESC;
+
+-- name: mark_orphans
+UPDATE archives SET orphan_since = clock_timestamp() WHERE key = ANY ($1) AND orphan_since IS NULL;
+
+-- name: clear_marks
+UPDATE archives SET orphan_since = NULL WHERE key = ANY ($1) AND removing_since IS NULL;
+
+-- name: begin_removal
+-- The point of no return: from here on nobody may refer to them.
+UPDATE archives SET removing_since = clock_timestamp()
+WHERE key = ANY ($1) AND removing_since IS NULL AND orphan_since IS NOT NULL;
+
+-- name: going
+-- A page of what is to be removed, of this collection or of one that did not come to its end.
+SELECT key FROM archives WHERE removing_since IS NOT NULL AND key > $1 ORDER BY key LIMIT $2;
+
+-- name: forget
+-- Their objects are gone.
+DELETE FROM archives WHERE key = ANY ($1) AND removing_since IS NOT NULL RETURNING size_bytes;
+
+-- name: totals
+SELECT count(*) FILTER (WHERE orphan_since IS NULL) AS kept,
+       count(*) FILTER (WHERE orphan_since IS NOT NULL) AS orphans,
+       extract(epoch FROM clock_timestamp() - min(proven_at) FILTER (WHERE orphan_since IS NULL))::double precision AS oldest_proof_s,
+       clock_timestamp() AS read_at
+FROM archives;
+
+-- name: is_due
+-- Asked for, or the interval is over. One that was cut off or skipped is not tried again at once, unless somebody asks anew.
+SELECT (gc_ran_at IS NULL OR gc_ran_at < gc_requested_at OR gc_ran_at < clock_timestamp() - $1::interval)
+   AND (gc_tried_at IS NULL OR gc_tried_at < gc_requested_at OR gc_tried_at < clock_timestamp() - $2::interval) AS is_due
+FROM housekeeping;
+
+-- name: begin_collection
+UPDATE housekeeping SET gc_tried_at = clock_timestamp() RETURNING gc_tried_at;
+
+-- name: end_collection
+-- It came to its end: what was asked for before it began is answered.
+UPDATE housekeeping SET gc_ran_at = $1, gc_report = $2::jsonb || jsonb_build_object('ended_at', clock_timestamp());
+
+-- name: skip_collection
+UPDATE housekeeping SET gc_report = $1::jsonb || jsonb_build_object('ended_at', clock_timestamp());
+
+-- name: request_collection
+UPDATE housekeeping SET gc_requested_at = clock_timestamp() RETURNING gc_requested_at;
+
+-- name: housekeeping
+SELECT gc_requested_at, gc_tried_at, gc_ran_at, gc_report FROM housekeeping;
+
+-- name: archive_standing
+-- Whether this archive of this workspace can be relied on: no row means that it was collected.
+SELECT orphan_since IS NOT NULL AS is_marked FROM archives WHERE workspace_id = $1 AND key = $2;

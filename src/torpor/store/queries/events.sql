@@ -1,0 +1,76 @@
+-- What the leader (as torpor_controller) and the API (as torpor_service) do with what changed.
+
+-- name: hold_counter
+-- One numbers at a time, and sees all that was committed before.
+SELECT last_id FROM event_counter FOR UPDATE;
+
+-- name: number_events
+-- The next ids, in the order in which it was written down, for what has none; each workspace as it was then. A column that
+-- came with a later version is as it is now.
+WITH next AS MATERIALIZED (
+    SELECT seq, row_number() OVER (ORDER BY seq) AS place
+    FROM (SELECT seq FROM outbox WHERE event_id IS NULL ORDER BY seq LIMIT $1) AS first
+), counter AS (
+    UPDATE event_counter SET last_id = last_id + (SELECT count(*) FROM next)
+    RETURNING last_id - (SELECT count(*) FROM next) AS before
+), numbered AS (
+    UPDATE outbox SET event_id = counter.before + next.place
+    FROM next, counter
+    WHERE outbox.seq = next.seq
+    RETURNING outbox.event_id, outbox.kind, outbox.at, outbox.workspace_id, outbox.row
+)
+SELECT numbered.event_id, numbered.kind, numbered.at, coalesce(users.username, '') AS owner, told.*
+FROM numbered
+LEFT JOIN workspaces AS present ON present.id = numbered.workspace_id
+CROSS JOIN LATERAL jsonb_populate_record(present, numbered.row) AS told
+LEFT JOIN users ON users.id = told.owner_id
+ORDER BY numbered.event_id;
+
+-- name: prune_events
+-- The oldest ones, as far as they are older than this (seconds); a reader who has not seen them yet must begin anew.
+WITH first AS (
+    SELECT event_id, at FROM outbox
+    WHERE event_id > (SELECT pruned_id FROM event_counter)
+    ORDER BY event_id LIMIT $2
+), bound AS (
+    SELECT max(event_id) AS id FROM first WHERE at < clock_timestamp() - make_interval(secs => $1::double precision)
+), gone AS (
+    DELETE FROM outbox USING bound WHERE outbox.event_id <= bound.id RETURNING 1
+), counter AS (
+    UPDATE event_counter SET pruned_id = bound.id FROM bound WHERE bound.id IS NOT NULL
+)
+SELECT count(*) AS pruned FROM gone;
+
+-- name: newest_event
+-- The last id given out, the last one that is not kept any more, and the time.
+SELECT last_id, pruned_id, clock_timestamp() AS at FROM event_counter;
+
+-- name: events_after
+-- What came later than this, of one workspace, of one owner, or of all; with what the counter said at the same moment. Each
+-- branch has its own index, and those not asked for are not even begun.
+WITH later AS MATERIALIZED (
+    (SELECT event_id FROM outbox
+     WHERE $2::uuid IS NOT NULL AND workspace_id = $2 AND event_id > $1 ORDER BY event_id LIMIT $4)
+    UNION ALL
+    (SELECT event_id FROM outbox
+     WHERE $3::uuid IS NOT NULL AND owner_id = $3 AND event_id > $1 ORDER BY event_id LIMIT $4)
+    UNION ALL
+    (SELECT event_id FROM outbox
+     WHERE num_nonnulls($2::uuid, $3::uuid) = 0 AND event_id > $1 ORDER BY event_id LIMIT $4)
+)
+SELECT counter.last_id, counter.pruned_id, event.*
+FROM event_counter AS counter
+LEFT JOIN (
+    SELECT outbox.event_id, outbox.kind, outbox.at, coalesce(users.username, '') AS owner, told.*
+    FROM later JOIN outbox USING (event_id)
+    LEFT JOIN workspaces AS present ON present.id = outbox.workspace_id
+    CROSS JOIN LATERAL jsonb_populate_record(present, outbox.row) AS told
+    LEFT JOIN users ON users.id = told.owner_id
+) AS event ON true
+ORDER BY event.event_id;
+
+-- name: workspace_now
+-- How it stands, and the last event that is in it for certain.
+SELECT event_counter.last_id, clock_timestamp() AS at, workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id, event_counter
+WHERE workspaces.id = $1;

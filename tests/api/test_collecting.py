@@ -1,0 +1,170 @@
+"""Does the API show what would be collected, and is what is asked for done?"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import pytest
+import uvicorn
+
+from tests.api.live import background
+from tests.control.yard import IN_ERROR, RETENTION, TERM, Yard, deleted, yard
+from torpor.accounts import Accounts, digest, new_token
+from torpor.api.app import Health, make_app
+from torpor.api.collecting import Collecting
+from torpor.cli.client import Api
+from torpor.cli.collecting import wait_for_report
+from torpor.cli.ends import Ended, ExitCode
+from torpor.control.duties import tend
+from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
+
+pytestmark = pytest.mark.anyio
+
+Answer = TypeVar("Answer")
+
+
+class Served:
+    def __init__(self, here: Yard, world: FakeWorld, url: str) -> None:
+        self.here = here
+        self.world = world
+        self.url = url
+
+    async def ask(self, question: Callable[[Api], Answer], *, by: str = "ada") -> Answer:
+        """As the command line does: its own client, over HTTP."""
+        token = new_token()
+        known = await self.here.service.user_by_name(by)
+        assert known is not None
+        await self.here.service.create_token(known[0].id, "test", digest(token), lives_s=None)
+
+        def call() -> Answer:
+            with Api(self.url, token) as api:
+                return question(api)
+
+        return await asyncio.to_thread(call)
+
+
+@pytest.fixture
+async def served(database_url: str) -> AsyncIterator[Served]:
+    world = FakeWorld()
+    async with yard(database_url, FakeArchives(world)) as here:
+        await here.service.create_user("bob", is_admin=False, password=None)
+
+        async def nothing() -> dict[str, Any]:
+            return {}
+
+        app = make_app(
+            here.wishes,
+            Accounts(here.service),
+            FakeRuntime(world),
+            Health(nothing, nothing),
+            base_url="http://localhost",
+            gc=Collecting(here.seen, here.archives, RETENTION),
+        )
+        async with listening(app) as url:
+            yield Served(here, world, url)
+
+
+@contextlib.asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=2))
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        task = asyncio.create_task(server.serve(sockets=[bound]))
+        try:
+            while not server.started:
+                await asyncio.sleep(0.005)
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_preview_tells_what_a_collection_then_does(served: Served) -> None:
+    here = served.here
+    demo = await here.workspace("demo")
+    first, second, third = [await here.archive(demo, hours=hours) for hours in (1, 2, 3)]
+    await here.point(demo, first)
+    broken = await here.archive(await here.workspace("broken", **IN_ERROR), hours=9, orphan_since="now()")
+    calm = await here.archive(await here.workspace("calm"), hours=1)
+    gone = await here.workspace("gone", **deleted(days=8))
+    old = await here.archive(gone, hours=200, orphan_since="now() - interval '3 hours'")
+    fresh = await here.archive(gone, hours=199, orphan_since="now() - interval '1 hour'")
+    stranger = await here.archive(demo, hours=0, in_table=False)
+    lost = await here.archive(await here.workspace("lost"), hours=5, in_store=False)
+    before = await here.everything()
+
+    preview = await served.ask(lambda api: api.gc_preview())
+    assert await here.everything() == before
+    assert [(item["key"], item["action"], item["why"], item["workspace"]) for item in preview["items"]] == [
+        (old, "remove", "expired", "gone"),
+        (fresh, "wait", "expired", "gone"),
+        (third, "mark", "superseded", "demo"),
+    ]
+    assert preview["kept"] == {"in_error": 1, "pointed_at": 1, "recent": 3}
+    assert (preview["would_mark"], preview["waiting"], preview["would_remove"]) == (1, 1, 1)
+    assert preview["would_free_bytes"] == 1000
+    assert preview["unknown"] == [stranger]
+    assert preview["missing"] == [lost]
+    assert preview["last"] == {"requested_at": None, "tried_at": None, "ran_at": None, "report": None}
+
+    await here.collect()
+    assert await here.rows() == {
+        first: (False, False),
+        second: (False, False),
+        third: (True, False),
+        broken: (False, False),
+        calm: (False, False),
+        fresh: (True, False),
+        lost: (False, False),
+    }
+    after = await served.ask(lambda api: api.gc_preview())
+    assert after["last"]["report"]["removed"] == 1
+    assert after["would_remove"] == 0
+
+
+async def test_what_is_asked_for_is_done_and_reported(served: Served) -> None:
+    here = served.here
+    purged = await here.workspace("purged", **deleted(days=1), purge="true")
+    await here.archive(purged, hours=1, orphan_since="now() - interval '3 hours'")
+    await here.collect()
+    await here.archive(purged, hours=1, orphan_since="now() - interval '3 hours'")
+    requested = await served.ask(lambda api: api.gc_request())
+    waiting = asyncio.create_task(served.ask(lambda api: wait_for_report(api, requested, timeout_s=20)))
+    async with background(tend(here.collector(), TERM)):
+        report = await waiting
+    assert (report["removed"], report["freed_bytes"], report["skipped"]) == (1, 1000, None)
+    standing = await served.ask(lambda api: api.gc_report())
+    assert standing["ran_at"] > standing["requested_at"] == requested["requested_at"]
+
+
+async def test_whoever_waits_hears_that_it_was_skipped(served: Served) -> None:
+    requested = await served.ask(lambda api: api.gc_request())
+    served.world.archives_out = True
+    async with background(tend(served.here.collector(), TERM)):
+        with pytest.raises(Ended, match="the fake archive store is out") as ended:
+            await served.ask(lambda api: wait_for_report(api, requested, timeout_s=20))
+    assert ended.value.code == "collection_skipped"
+
+
+async def test_nobody_waits_for_ever(served: Served) -> None:
+    requested = await served.ask(lambda api: api.gc_request())
+    with pytest.raises(Ended) as ended:
+        await served.ask(lambda api: wait_for_report(api, requested, timeout_s=0))
+    assert ended.value.exit_code is ExitCode.TIMED_OUT
+
+
+async def test_only_an_administrator_may(served: Served) -> None:
+    for question in (Api.gc_preview, Api.gc_request, Api.gc_report):
+        with pytest.raises(Ended) as refused:
+            await served.ask(question, by="bob")
+        assert refused.value.code == "forbidden"
+    assert (await served.here.seen.housekeeping()).requested_at is None
+
+
+async def test_a_store_that_is_out_cannot_be_looked_at(served: Served) -> None:
+    served.world.archives_out = True
+    with pytest.raises(Ended) as refused:
+        await served.ask(Api.gc_preview)
+    assert refused.value.code == "unavailable"

@@ -1,0 +1,472 @@
+"""Does everybody who follows hear of everything that is theirs, once and in order, whatever happens on the way?"""
+
+import asyncio
+import random
+import re
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.api.live import PATIENCE_S, TERM, Client, Received, background, live
+from torpor import metrics
+from torpor.api import events as events_module
+from torpor.api import fanout
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import Bus
+from torpor.domain.states import Phase
+
+pytestmark = pytest.mark.anyio
+
+NEVER_S = 3600.0
+
+
+def streams() -> float:
+    return metrics.REGISTRY.get_sample_value("torpor_sse_streams") or 0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+# ── what is heard, and by whom ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        workspace_id = await here.create("demo")
+        first_id = await here.until_handed_out()
+        of_workspace = await here.follow("/workspaces/demo/events")
+        of_mine = await here.follow("/events")
+        assert of_workspace.status == 200
+        assert of_workspace.headers["content-type"].startswith("text/event-stream")
+        assert of_workspace.headers["cache-control"] == "no-store"
+        assert of_workspace.headers["x-accel-buffering"] == "no"
+        (now,) = await of_workspace.some(1)
+        assert (now.event, now.id, now.body["workspace"]["phase"]) == ("state_changed", first_id, Phase.PENDING)
+        hello = await of_mine.next()
+        assert hello is not None
+        assert (hello.event, hello.id, hello.body["workspace"]) == ("heartbeat", first_id, None)
+
+        await here.db.execute("UPDATE workspaces SET phase = 'ARCHIVED'")
+        await here.db.execute(
+            """UPDATE workspaces SET phase = 'ERROR', error_info = jsonb_build_object(
+                'reason', 'Timeout', 'message', E'too\nlate', 'is_terminal', true, 'operation', 'NONE', 'error_count', 1,
+                'occurred_at', now(), 'wish_version', 1, 'context', jsonb_build_object())"""
+        )
+        for client in (of_workspace, of_mine):
+            changed, error = await client.some(2)
+            assert (changed.event, changed.id) == ("state_changed", first_id + 1)
+            assert changed.body["workspace"]["phase"] == Phase.ARCHIVED
+            assert (error.event, error.id, error.body["workspace"]["id"]) == ("error", first_id + 2, workspace_id)
+            assert error.body["workspace"]["error"]["message"] == "too\nlate"
+            assert error.body["at"] > changed.body["at"]
+            assert error.body["workspace"]["url"] == "http://demo.localhost:8080/"
+
+
+async def test_everybody_hears_what_is_theirs(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        followers = {name: await here.follow("/events", by=name) for name in here.people}
+        await here.create("of-ada", "ada")
+        await here.create("of-bob", "bob")
+        assert [one.body["workspace"]["name"] for one in await followers["root"].some(2)] == ["of-ada", "of-bob"]
+        for name in ("ada", "bob"):
+            (one,) = await followers[name].some(1)
+            assert one.body["workspace"]["name"] == f"of-{name}"
+
+
+@pytest.mark.parametrize("target", ["/workspaces/of-ada/events", "/workspaces/{id}/events", "/workspaces/nosuch/events"])
+async def test_what_is_not_theirs_is_not_revealed(database_url: str, redis_url: str, target: str) -> None:
+    async with live(database_url, redis_url) as here:
+        workspace_id = await here.create("of-ada")
+        refused = await here.follow(target.format(id=workspace_id), by="bob")
+        assert (refused.status, (await refused.text())["code"]) == (404, "not_found")
+        stranger = await Client.open(here.path, "/events", "torpor_nobody")
+        here.clients.append(stranger)
+        assert stranger.status == 401
+
+
+async def test_the_calls_are_described(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        described = here.described
+        for path in ("/api/v1/events", "/api/v1/workspaces/{workspace}/events"):
+            call = described["paths"][path]["get"]
+            assert "text/event-stream" in call["responses"]["200"]["content"]
+            assert {one["name"] for one in call["parameters"]} >= {"Last-Event-ID", "last_event_id"}
+            assert "404" in call["responses"]
+
+
+# ── what was missed ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("how", ["header", "query", "both"])
+async def test_what_was_missed_is_told_again(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(events_module, "PAGE", 3)
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        await here.create("other")
+        start = await here.until_handed_out()
+        for _ in range(4):
+            await here.change("demo", times=2)
+            await here.change("other")
+        last = await here.until_handed_out()
+        # A browser that comes again repeats the address as it was: what it says itself counts more.
+        query = {"header": "", "query": f"?last_event_id={start}", "both": f"?last_event_id={start + 9}"}[how]
+        client = await here.follow(f"/workspaces/demo/events{query}", since=None if how == "query" else start)
+        assert [one.id - start for one in await client.some(8)] == [1, 2, 4, 5, 7, 8, 10, 11]
+        everything = await here.follow(f"/events{query}", since=None if how == "query" else start)
+        assert [one.id - start for one in await everything.some(12)] == list(range(1, 13))
+        await here.change("demo")
+        for one in (client, everything):
+            assert [received.id for received in await one.some(1)] == [last + 1]
+
+
+async def test_who_missed_nothing_is_told_so(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        last = await here.until_handed_out()
+        for target in ("/events", "/workspaces/demo/events"):
+            said = await (await here.follow(target, since=last)).next()
+            assert said is not None
+            assert (said.event, said.id) == ("heartbeat", last)
+
+
+@pytest.mark.parametrize("since", ["0", "old", "new"])
+async def test_what_is_not_kept_any_more_begins_anew(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    monkeypatch.setattr(events_module, "PAGE", 2)
+    async with live(database_url, redis_url) as here:
+        names = [f"w-{number}" for number in range(5)]
+        for name in names:
+            await here.create(name)
+        await here.create("of-bob", "bob")
+        last = await here.until_handed_out()
+        await here.db.execute("UPDATE event_counter SET pruned_id = $1", last - 2)
+        await here.db.execute("DELETE FROM outbox WHERE event_id <= $1", last - 2)
+        said = {"0": 0, "old": last - 3, "new": last + 1}[since]
+
+        of_mine = await here.follow("/events", since=said)
+        reset, *now = await of_mine.some(6)
+        assert (reset.event, reset.body["workspace"]) == ("reset", None)
+        assert [(one.event, one.body["workspace"]["name"]) for one in now] == [("state_changed", name) for name in names]
+        assert {one.id for one in (reset, *now)} == {0}, "who is cut off in between asks for everything again"
+        told = await of_mine.next()
+        assert told is not None
+        assert (told.event, told.id) == ("heartbeat", last), "from here on it goes on"
+
+        of_one = await here.follow("/workspaces/w-1/events", since=said)
+        reset, present = await of_one.some(2)
+        assert (reset.event, reset.id) == ("reset", 0)
+        assert (present.event, present.id, present.body["workspace"]["name"]) == ("state_changed", last, "w-1")
+
+        kept = await here.follow("/events", since=last - 2, by="root")
+        assert [one.id for one in await kept.some(2)] == [last - 1, last], "and who missed only what is kept does not"
+        await here.change("w-1")
+        for client in (of_mine, of_one, kept):
+            assert [one.id for one in await client.some(1)] == [last + 1]
+
+
+@pytest.mark.parametrize("since", ["x", "-1", "1.0", "1 2", "0x10", "1" * 19, "\u0661"])
+async def test_an_id_that_is_none(database_url: str, redis_url: str, since: str) -> None:
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        for target in ("/events", "/workspaces/demo/events"):
+            refused = await here.follow(target, since=since)
+            assert (refused.status, (await refused.text())["code"]) == (422, "bad_event_id")
+
+
+async def test_who_comes_again_and_again_misses_nothing(database_url: str, redis_url: str) -> None:
+    """Clients leave in the middle of whatever comes, and say the last id they saw, while changes go on."""
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        await here.create("other")
+        start = await here.until_handed_out()
+        changes = 150
+
+        async def change() -> None:
+            for _ in range(changes):
+                await here.change("demo")
+                await here.change("other")
+
+        async def follow(target: str, seed: int) -> list[Received]:
+            dice = random.Random(seed)
+            seen: list[Received] = []
+            while True:
+                client = await here.follow(target, since=seen[-1].id if seen else start)
+                for _ in range(dice.randrange(1, 12)):
+                    one = await client.next()
+                    assert one is not None
+                    if one.event == "heartbeat":
+                        break
+                    seen.append(one)
+                    if len(seen) == (changes if "demo" in target else 2 * changes):
+                        return seen
+                client.leave()
+                await asyncio.sleep(dice.random() * 0.02)
+
+        changing = asyncio.create_task(change())
+        of_demo, of_all, again = await asyncio.gather(
+            follow("/workspaces/demo/events", 1), follow("/events", 2), follow("/events", 3)
+        )
+        await changing
+        assert [one.wish_version for one in of_demo] == list(range(2, changes + 2))
+        for seen in (of_all, again):
+            assert [one.id for one in seen] == list(range(start + 1, start + 1 + 2 * changes))
+
+
+# ── when nothing happens ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_heart_beats_and_the_id_goes_on(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url, heartbeat_s=0.05) as here:
+        await here.create("demo")
+        await here.create("other")
+        last = await here.until_handed_out()
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        beat = await client.next()
+        assert beat is not None
+        assert (beat.event, beat.id) == ("heartbeat", last)
+        await here.change("other")
+        while beat.id == last:
+            beat = await client.next()
+            assert beat is not None
+            assert beat.event == "heartbeat"
+        assert beat.id == last + 1, "so that it does not grow old while only others change"
+
+
+# ── what the bus does not do ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "POLL_S", NEVER_S)
+    async with live(database_url, redis_url, publishes=False) as here:
+        await here.create("demo")
+        await here.publisher.do(TERM)
+        start = await here.until_handed_out()
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        await here.change("demo", times=3)
+        # A leader that ended after it had numbered, before it had published.
+        await here.publisher._outbox.number(TERM, limit=100)
+        await here.change("demo")
+        await here.publisher.do(TERM)
+        assert [one.id for one in await client.some(4)] == [start + 1, start + 2, start + 3, start + 4]
+
+
+async def test_what_comes_twice_or_is_nonsense_is_passed_over(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        workspace_id = await here.create("demo")
+        start = await here.until_handed_out()
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        bus = await Bus.open(redis_url)
+        channel = f"workspace:{workspace_id}"
+        heard: list[bytes] = []
+        async with bus.subscribed("workspace:*") as subscription:
+            await here.change("demo")
+            heard.append((await subscription.next())[1])
+        for message in (
+            b"",
+            b"nonsense",
+            b"[]",
+            b"{}",
+            b'{"id": 1, "after": 0, "owner_id": "", "workspace": 7}',
+            *heard,
+            *heard,
+        ):
+            await bus.ask(("PUBLISH", channel, message))
+        await bus.close()
+        await here.change("demo")
+        assert [one.id for one in await client.some(2)] == [start + 1, start + 2]
+
+
+async def test_without_the_bus_it_only_takes_longer(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "POLL_S", 0.1)
+    async with EmbeddedValkey(tmp_path) as valkey, live(database_url, valkey.url) as here:
+        await here.create("demo")
+        start = await here.until_handed_out()
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        await valkey.stop()
+        await here.change("demo", times=2)
+        assert [one.id for one in await client.some(2)] == [start + 1, start + 2]
+        await valkey.start()
+        await here.change("demo", times=2)
+        assert [one.id for one in await client.some(2)] == [start + 3, start + 4]
+
+
+async def test_lost_connections_to_the_database_cost_nobody_their_stream(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "POLL_S", 0.05)
+    monkeypatch.setattr(fanout, "RETRY_S", 0.05)
+    async with live(database_url, redis_url) as here:
+        here.publisher.interval_s = 0.05
+        await here.create("demo")
+        start = await here.until_handed_out()
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        for turn in range(3):
+            await here.db.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name LIKE 'torpor%' AND datname = current_database()"
+            )
+            await here.change("demo", times=2)
+            assert [one.id for one in await client.some(2)] == [start + 2 * turn + 1, start + 2 * turn + 2]
+
+
+async def test_a_database_that_is_an_older_one_begins_anew(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "POLL_S", 0.05)
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        await here.change("demo", times=5)
+        last = await here.until_handed_out()
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        # As a restored backup has it.
+        await here.db.execute("DELETE FROM outbox WHERE event_id > $1", last - 3)
+        await here.db.execute("UPDATE event_counter SET last_id = $1", last - 3)
+        assert await client.next() is None, "the stream ends"
+        again = await here.follow("/workspaces/demo/events", since=last)
+        assert [(one.event, one.id) for one in await again.some(2)] == [("reset", 0), ("state_changed", last - 3)]
+        await here.change("demo")
+        assert [one.id for one in await again.some(1)] == [last - 2]
+
+
+# ── those who leave, and those who do not keep up ─────────────────────────────────────────────────────────────────────
+
+
+async def test_who_leaves_is_forgotten_at_once(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        await here.until_handed_out()
+        clients = [await here.follow(target) for target in ("/events", "/workspaces/demo/events") for _ in range(5)]
+        for client in clients:
+            await client.next()
+        assert streams() == 10
+        for client in clients:
+            client.leave()
+        await until(lambda: streams() == 0)
+        assert here.feed._streams == {}
+
+
+async def test_a_slow_reader_is_dropped_and_the_others_go_on(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "LINGER_S", 0.1)
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        await here.until_handed_out()
+        quick = await here.follow("/workspaces/demo/events")
+        slow = await here.follow("/workspaces/demo/events", buffer_bytes=2048)
+        (now,) = await quick.some(1)
+        changes = 1500
+        async with background(here.change("demo", times=changes)):
+            received = await quick.some(changes)
+        assert [one.id for one in received] == list(range(now.id + 1, now.id + 1 + changes))
+        await until(lambda: streams() == 1)
+        # What it had in its hands already is whole and in order; it comes again with the last id it saw.
+        seen = []
+        while (one := await slow.next()) is not None:
+            seen.append(one.id)
+        assert seen == list(range(now.id, now.id + len(seen)))
+        assert len(seen) < changes
+        again = await here.follow("/workspaces/demo/events", since=seen[-1])
+        assert [one.id for one in await again.some(now.id + changes - seen[-1])] == list(
+            range(seen[-1] + 1, now.id + 1 + changes)
+        )
+
+
+async def test_when_nobody_follows_any_more_every_stream_ends(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        await here.stop_following()
+        assert await client.next() is None
+        refused = await here.follow("/events")
+        assert (refused.status, (await refused.text())["code"]) == (503, "unavailable")
+
+
+# ── many ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_CHANGE = re.compile(rb"id: (\d+)\nevent: (?:state_changed|error)\n")
+
+
+class Counting(asyncio.Protocol):
+    """As little as can be between the socket and the ids."""
+
+    def __init__(self, request: bytes, *, until_id: int) -> None:
+        self.ids: list[int] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._request = request
+        self._until_id = until_id
+        self._rest = b""
+
+    def itself(self) -> "Counting":
+        return self
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        end = 0
+        for found in _CHANGE.finditer(data):
+            self.ids.append(int(found[1]))
+            end = found.end()
+        self._rest = data[max(end, len(data) - 64) :]
+        if not self.begun.done() and b"\nevent: " in data:
+            self.begun.set_result(None)
+        if self.ids and self.ids[-1] >= self._until_id and not self.done.done():
+            self.done.set_result(None)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(ConnectionError(f"ended after {self.ids[-1:]}, before {self._until_id}"))
+
+
+async def test_two_thousand_streams_and_a_burst(database_url: str, redis_url: str) -> None:
+    """Half of them follow one workspace, the others everything; each hears of every change, in order."""
+    many, burst = 2000, 500
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        start = await here.until_handed_out()
+        host = f"Host: localhost\r\nAuthorization: Bearer {here.people['ada'].token}\r\n"
+        clients: list[Counting] = []
+        for number in range(many):
+            target = "/workspaces/demo/events" if number % 2 else "/events"
+            client = Counting(f"GET /api/v1{target} HTTP/1.1\r\n{host}\r\n".encode(), until_id=start + burst)
+            await asyncio.get_running_loop().create_unix_connection(client.itself, str(here.path))
+            clients.append(client)
+            if number % 50 == 0:
+                await client.begun
+        await asyncio.gather(*(client.begun for client in clients))
+        assert streams() == many
+        for _ in range(10):
+            async with here.db.transaction():
+                await here.change("demo", times=burst // 10)
+        async with asyncio.timeout(120):
+            await asyncio.gather(*(client.done for client in clients))
+        for number, client in enumerate(clients):
+            # Who follows one workspace was told first how it stands.
+            assert client.ids == list(range(start if number % 2 else start + 1, start + 1 + burst))
+        for client in clients:
+            client.transport.abort()
+        await until(lambda: streams() == 0)

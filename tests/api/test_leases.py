@@ -1,0 +1,281 @@
+"""Can somebody keep a workspace awake, be told why it is, and wake one? Over HTTP, on a real PostgreSQL and a real Valkey."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from tests.control.night import TERM, Night, made_night
+from torpor.accounts import Accounts, digest, new_token
+from torpor.api.app import Health, make_app
+from torpor.domain.errors import Reason, Refused
+from torpor.domain.limits import RunningLimits
+from torpor.domain.states import Phase, Wish, WishOrigin
+from torpor.runtimes.fake import FakeRuntime, FakeWorld
+from torpor.store.for_service import User
+
+pytestmark = pytest.mark.anyio
+
+ERROR = (
+    "phase = 'ERROR', error_info = jsonb_build_object('reason', '{reason}', 'message', 'it broke', 'is_terminal', true,"
+    " 'operation', 'NONE', 'error_count', 1, 'occurred_at', now(), 'wish_version', 100, 'context', '{{}}'::jsonb)"
+)
+
+
+@pytest.fixture
+async def night(database_url: str, redis_url: str) -> AsyncIterator[Night]:
+    async with made_night(database_url, redis_url) as made:
+        yield made
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody at the door of the application itself."""
+
+    app: FastAPI
+    token: str
+
+    async def __call__(self, method: str, below: str, body: Any = None) -> tuple[int, Any]:
+        sent = b"" if body is None else json.dumps(body).encode()
+        headers = [(b"authorization", f"Bearer {self.token}".encode()), (b"content-type", b"application/json")]
+        path = f"/api/v1/workspaces/{below}"
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers,
+            "client": ("127.0.0.1", 1), "server": ("localhost", 80),
+        }  # fmt: skip
+        answers: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": sent, "more_body": False}
+
+        async def send(message: Any) -> None:
+            answers.append(message)
+
+        await self.app(scope, receive, send)
+        content = b"".join(answer.get("body", b"") for answer in answers[1:])
+        return answers[0]["status"], json.loads(content) if content else None
+
+
+@pytest.fixture
+async def call(night: Night) -> Caller:
+    return await caller_for(night, night.user)
+
+
+async def caller_for(night: Night, user: User) -> Caller:
+    async def nothing() -> dict[str, Any]:
+        return {}
+
+    token = new_token()
+    await night.service.create_token(user.id, "test", digest(token), lives_s=None)
+    app = make_app(
+        night.wishes,
+        Accounts(night.service),
+        FakeRuntime(FakeWorld()),
+        Health(ready=nothing, coordinator=nothing),
+        base_url="http://localhost:8080",
+    )
+    return Caller(app, token)
+
+
+# ── holding ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_hold_is_made_listed_and_ended(night: Night, call: Caller) -> None:
+    await night.workspace()
+    status, first = await call("POST", "ada/leases", {"reason": " a long build ", "seconds": 60})
+    assert (status, first["reason"], first["created_by"]) == (201, "a long build", "ada")
+    _, second = await call("POST", "ada/leases", {"reason": "another", "seconds": 30.5})
+    assert await call("GET", "ada/leases") == (200, {"items": [second, first]})
+    assert await call("DELETE", f"ada/leases/{second['id']}") == (204, None)
+    assert await call("GET", "ada/leases") == (200, {"items": [first]})
+    status, problem = await call("DELETE", f"ada/leases/{second['id']}")
+    assert (status, problem["code"]) == (404, "not_found")
+    assert (await call("DELETE", "ada/leases/no-id"))[0] == 404
+    assert await call("DELETE", "ada/leases") == (204, None)
+    assert await call("GET", "ada/leases") == (200, {"items": []})
+    assert await call("DELETE", "ada/leases") == (204, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"reason": "", "seconds": 60}, "bad_lease"),
+        ({"reason": "   ", "seconds": 60}, "bad_lease"),
+        ({"reason": "x" * 201, "seconds": 60}, "bad_lease"),
+        ({"reason": "x", "seconds": 0.5}, "bad_lease"),
+        ({"reason": "x", "seconds": -1}, "bad_lease"),
+        ({"reason": "x", "seconds": 7 * 86_400 + 1}, "bad_lease"),
+        ({"reason": "x\0", "seconds": 60}, "bad_request"),
+        ({"seconds": 60}, "bad_request"),
+        ({"reason": "x", "seconds": "long"}, "bad_request"),
+    ],
+)
+async def test_what_is_no_hold_is_refused(night: Night, call: Caller, body: Any, code: str) -> None:
+    await night.workspace()
+    status, problem = await call("POST", "ada/leases", body)
+    assert (status, problem["code"]) == (422, code)
+    assert await call("GET", "ada/leases") == (200, {"items": []})
+
+
+async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(night: Night) -> None:
+    ada = await night.workspace()
+
+    async def hold() -> str:
+        try:
+            await night.wishes.hold(night.user, "ada", reason="x", seconds=60)
+        except Refused as refused:
+            return refused.code
+        return "held"
+
+    assert Counter(await asyncio.gather(*(hold() for _ in range(30)))) == {"held": 20, "bad_lease": 10}
+    await night.owner.execute("UPDATE work_leases SET created_at = now() - interval '2 h', expires_at = now() - interval '1 h'")
+    assert await night.wishes.holds(night.user, "ada") == []
+    assert await hold() == "held"
+    assert await night.owner.fetchval("SELECT count(*) FROM work_leases WHERE workspace_id = $1::text::uuid", ada.id) == 1
+
+
+async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: Night) -> None:
+    await night.workspace()
+    await night.service.create_user("eve", is_admin=False, password=None)
+    known = await night.service.user_by_name("eve")
+    assert known is not None
+    call = await caller_for(night, known[0])
+    for method, below, body in (
+        ("POST", "ada/leases", {"reason": "x", "seconds": 60}),
+        ("GET", "ada/leases", None),
+        ("DELETE", "ada/leases", None),
+    ):
+        assert (await call(method, below, body))[0] == 404
+
+
+async def test_a_hold_belongs_to_its_workspace(night: Night) -> None:
+    await night.workspace("ada")
+    await night.workspace("bob")
+    held = await night.wishes.hold(night.user, "ada", reason="x", seconds=60)
+    with pytest.raises(Refused):
+        await night.wishes.end_hold(night.user, "bob", held.id)
+    await night.wishes.end_hold(night.user, "bob")
+    assert await night.wishes.holds(night.user, "ada") == [held]
+
+
+async def test_what_is_deleted_is_not_held(night: Night, call: Caller) -> None:
+    await night.workspace()
+    await night.wishes.delete(night.user, "ada")
+    status, problem = await call("POST", "ada/leases", {"reason": "x", "seconds": 60})
+    assert (status, problem["code"]) == (409, "is_deleted")
+
+
+# ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_why_it_is_awake_is_told(night: Night, call: Caller) -> None:
+    ada = await night.workspace()
+    await night.wishes.hold(night.user, "ada", reason="a long build", seconds=60)
+    await night.activity.renew({ada.id: frozenset({"one", "two"})}, lease_s=60)
+    await night.activity.touch({ada.id: 60})
+    status, told = await call("GET", "ada/explain")
+    assert status == 200
+    assert [stay["why"] for stay in told["awake_because"]] == ["HELD", "CONNECTED", "IDLE_TIMER", "BUS_FORGOT"]
+    assert "a long build" in " ".join(told["lines"])
+    assert told["stopped_because"] is None
+
+
+async def test_a_bus_that_cannot_be_asked_is_a_fact(database_url: str, tmp_path: Path) -> None:
+    async with made_night(database_url, f"unix://{tmp_path}/nowhere") as night:
+        await night.workspace()
+        _, explained = await night.wishes.explained(night.user, "ada")
+        assert [stay.why for stay in explained.awake] == ["BUS_OUT"]
+
+
+async def test_why_it_was_stopped_is_told(night: Night, call: Caller) -> None:
+    ada = await night.workspace()
+    await night.remembers()
+    await night.watch.do(TERM)
+    await night.set(ada, "phase = 'STANDBY'")
+    _, told = await call("GET", "ada/explain")
+    assert told["stopped_because"]["origin"] == "IDLE"
+    assert told["stopped_because"]["words"] == "put to sleep because nobody used it for 1 s"
+    await night.wishes.wish(night.user, "ada", Wish.STANDBY)
+    _, told = await call("GET", "ada/explain")
+    assert (told["stopped_because"]["origin"], told["stopped_because"]["words"]) == ("PERSON", "stopped by a person")
+
+
+# ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_many_that_knock_at_once_wake_once(night: Night) -> None:
+    ada = await night.workspace(phase=Phase.STANDBY)
+    woken = await asyncio.gather(*(night.wishes.wake(night.user, "ada") for _ in range(30)))
+    assert {one.wish_version for one in woken} == {ada.wish_version + 1}
+    assert {(one.desired_state, one.wish_origin) for one in woken} == {(Wish.RUNNING, WishOrigin.WAKE)}
+    assert await night.touches.tell()
+    assert (await night.activity.uses([ada.id]))[ada.id].idle_timer_s is not None
+    hints = len(night.hints)
+    await night.wishes.wake(night.user, "ada")
+    assert len(night.hints) == hints, "nothing is new to whoever listens"
+
+
+@pytest.mark.parametrize("reason", [Reason.ACTION_FAILED, Reason.DATA_LOST])
+@pytest.mark.parametrize("wish", [Wish.RUNNING, Wish.STANDBY])
+async def test_knocking_does_not_clear_an_error(night: Night, reason: Reason, wish: Wish) -> None:
+    ada = await night.workspace(phase=Phase(wish.value))
+    await night.set(ada, ERROR.format(reason=reason))
+    before = await night.look(ada)
+    with pytest.raises(Refused) as refused:
+        await night.wishes.wake(night.user, "ada")
+    assert refused.value.code == "in_error"
+    assert await night.look(ada) == before
+
+
+async def test_a_wake_beyond_the_limit_leaves_the_wish(database_url: str, redis_url: str) -> None:
+    async with made_night(database_url, redis_url, limits=RunningLimits(per_user=1, overall=10)) as night:
+        ada = await night.workspace("ada", phase=Phase.STANDBY)
+        bob = await night.workspace("bob", phase=Phase.STANDBY)
+
+        async def wake(name: str) -> str:
+            try:
+                await night.wishes.wake(night.user, name)
+            except Refused as refused:
+                return refused.code
+            return "woken"
+
+        outcomes = await asyncio.gather(wake("ada"), wake("bob"))
+        assert sorted(outcomes) == ["limit_reached", "woken"]
+        for before, outcome in zip((ada, bob), outcomes, strict=True):
+            assert (await night.look(before) != before) is (outcome == "woken")
+
+
+async def test_what_is_deleted_is_not_woken(night: Night) -> None:
+    await night.workspace(phase=Phase.STANDBY)
+    deleted = await night.wishes.delete(night.user, "ada")
+    with pytest.raises(Refused) as refused:
+        await night.wishes.wake(night.user, deleted.id)
+    assert refused.value.code == "is_deleted"
+
+
+# ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_it_is_in_use_for_as_long_as_a_command_takes(night: Night) -> None:
+    ada = await night.workspace()
+    touched: list[float] = []
+    wishes = night.wishes
+    wishes._touch = lambda _workspace, idle_s: touched.append(idle_s)
+    async with wishes.using(ada):
+        await _eventually(lambda: len(touched) >= 3)
+    so_far = len(touched)
+    await asyncio.sleep(0.5)
+    assert len(touched) == so_far
+
+
+async def _eventually(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.01)

@@ -1,0 +1,264 @@
+"""Does the bus know who is being used, and does it know when it does not?"""
+
+import asyncio
+import sys
+import time
+
+import pytest
+
+from tests.bus.waiting import AT_ONCE_S, until
+from torpor.bus.activity import AT_ONCE, Activity
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import Bus
+from torpor.domain.errors import Unavailable
+from torpor.ports import Use
+
+pytestmark = pytest.mark.anyio
+
+IDLE_S = 300.0
+LEASE_S = 30.0
+
+# A proxy that takes a lease, says so, and then never does anything again.
+HOLDER = """
+import asyncio, sys
+from torpor.bus.activity import Activity
+from torpor.bus.redis import Bus
+
+async def main() -> None:
+    await Activity(await Bus.open(sys.argv[1])).renew({"w": frozenset({"of the dead"})}, lease_s=float(sys.argv[2]))
+    print("ready", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def use_of(activity: Activity, workspace_id: str = "w") -> Use:
+    return (await activity.uses([workspace_id]))[workspace_id]
+
+
+async def connections_of(activity: Activity, workspace_id: str = "w") -> int:
+    return (await use_of(activity, workspace_id)).connections
+
+
+@pytest.fixture
+def activity(bus: Bus) -> Activity:
+    return Activity(bus)
+
+
+async def test_nobody_has_used_what_was_never_heard_of(activity: Activity) -> None:
+    assert await activity.uses(["a", "b"]) == {"a": Use(0, None), "b": Use(0, None)}
+    assert await activity.uses([]) == {}
+
+
+async def test_nothing_to_say_is_said_to_nobody(bus: Bus, activity: Activity) -> None:
+    await activity.renew({}, lease_s=LEASE_S)
+    await activity.renew({"w": frozenset()}, lease_s=LEASE_S)
+    await activity.touch({})
+    assert await bus.ask(("DBSIZE",)) == [0]
+
+
+async def test_each_connection_counts_once_and_for_its_own_workspace(activity: Activity) -> None:
+    leases = {"a": frozenset({"1", "2"}), "b": frozenset({"3"})}
+    await activity.renew(leases, lease_s=LEASE_S)
+    await activity.renew(leases, lease_s=LEASE_S)
+    await activity.renew({"b": frozenset({"4"})}, lease_s=LEASE_S)
+    assert await activity.uses(["a", "b", "c"]) == {"a": Use(2), "b": Use(2), "c": Use(0)}
+
+
+async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: Activity) -> None:
+    await activity.renew({"w": frozenset({"short", "long"})}, lease_s=0.3)
+    await activity.renew({"w": frozenset({"long"})}, lease_s=LEASE_S)
+    assert await connections_of(activity) == 2
+
+    async def one_is_left() -> bool:
+        return await connections_of(activity) == 1
+
+    await until(one_is_left)
+    # The one that ran out is not in the way of the other's last close.
+    await activity.release("w", "long", idle_s=IDLE_S)
+    use = await use_of(activity)
+    assert use.connections == 0
+    assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
+
+
+async def test_the_key_goes_with_the_last_lease(bus: Bus, activity: Activity) -> None:
+    await activity.renew({"w": frozenset({"long"})}, lease_s=LEASE_S)
+    await activity.renew({"w": frozenset({"short"})}, lease_s=0.1)
+    left_ms, latest = await bus.ask(("PTTL", "ws_conn:w"), ("ZSCORE", "ws_conn:w", "long"))
+    assert 0 < left_ms <= LEASE_S * 1000
+    (expires_ms,) = await bus.ask(("PEXPIRETIME", "ws_conn:w"))
+    assert expires_ms == int(latest)
+
+    await activity.renew({"v": frozenset({"only"})}, lease_s=0.05)
+
+    async def is_gone() -> bool:
+        return await bus.ask(("EXISTS", "ws_conn:v")) == [0]
+
+    await until(is_gone)
+
+
+async def test_the_lease_of_a_killed_holder_runs_out_and_leaves_the_others(redis_url: str, activity: Activity) -> None:
+    await activity.renew({"w": frozenset({"of the living"})}, lease_s=LEASE_S)
+    holder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLDER, redis_url, "1.5"), stdout=asyncio.subprocess.PIPE
+    )
+    assert holder.stdout
+    assert await holder.stdout.readline() == b"ready\n"
+    assert await connections_of(activity) == 2
+    holder.kill()
+    await holder.wait()
+
+    async def one_is_left() -> bool:
+        return await connections_of(activity) == 1
+
+    await until(one_is_left)
+
+
+async def test_only_the_last_close_starts_the_idle_timer(activity: Activity) -> None:
+    await activity.renew({"w": frozenset({"1", "2"})}, lease_s=LEASE_S)
+    await activity.release("w", "1", idle_s=IDLE_S)
+    assert await use_of(activity) == Use(1, None)
+    await activity.release("w", "1", idle_s=IDLE_S)
+    assert await use_of(activity) == Use(1, None)
+    await activity.release("w", "2", idle_s=IDLE_S)
+    use = await use_of(activity)
+    assert use.connections == 0
+    assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
+
+
+async def test_of_many_that_close_at_once_exactly_the_last_starts_the_timer(bus: Bus, activity: Activity) -> None:
+    for attempt in range(5):
+        names = frozenset(str(number) for number in range(40))
+        workspace_id = f"w{attempt}"
+        await activity.renew({workspace_id: names}, lease_s=LEASE_S)
+        await asyncio.gather(*(activity.release(workspace_id, name, idle_s=IDLE_S) for name in names))
+        use = await use_of(activity, workspace_id)
+        assert use.connections == 0
+        assert use.idle_timer_s
+
+
+async def test_a_close_that_the_bus_has_forgotten_the_opening_of_starts_the_timer(activity: Activity) -> None:
+    await activity.release("w", "unheard of", idle_s=IDLE_S)
+    assert (await use_of(activity)).idle_timer_s
+
+
+async def test_each_touch_starts_the_timer_anew(activity: Activity) -> None:
+    await activity.touch({"a": 10.0, "b": 20.5})
+    await activity.touch({"a": 100.0})
+    uses = await activity.uses(["a", "b"])
+    assert uses["a"].idle_timer_s == pytest.approx(100, abs=5)
+    assert uses["b"].idle_timer_s == pytest.approx(20.5, abs=5)
+    assert uses["a"].connections == 0
+
+
+async def test_the_timer_runs_out(activity: Activity) -> None:
+    await activity.touch({"w": 0.2, "at once": 0.0})
+    assert (await use_of(activity)).idle_timer_s
+
+    async def both_ran_out() -> bool:
+        return await activity.uses(["w", "at once"]) == {"w": Use(), "at once": Use()}
+
+    await until(both_ran_out)
+
+
+async def test_any_number_is_asked_for_at_once_and_answered_in_order(activity: Activity) -> None:
+    ids = [f"w{number}" for number in range(2 * AT_ONCE + 1)]
+    await activity.renew({ids[at]: frozenset(map(str, range(at % 3))) for at in range(len(ids))}, lease_s=LEASE_S)
+    await activity.touch(dict.fromkeys(ids[::2], IDLE_S))
+    uses = await activity.uses(ids)
+    assert list(uses) == ids
+    assert [uses[workspace_id].connections for workspace_id in ids] == [at % 3 for at in range(len(ids))]
+    assert [uses[workspace_id].idle_timer_s is not None for workspace_id in ids] == [at % 2 == 0 for at in range(len(ids))]
+
+
+async def test_a_wrong_clock_of_whoever_asks_changes_nothing(activity: Activity, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    await activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S)
+    assert await connections_of(activity) == 1
+
+
+async def test_memory_is_counted_from_the_first_question(bus: Bus, activity: Activity) -> None:
+    assert await activity.memory_s() == 0.0
+
+    async def has_grown() -> bool:
+        return await activity.memory_s() > 0.05
+
+    await until(has_grown)
+    # Whoever else asks gets the same count.
+    assert await Activity(bus).memory_s() > 0.05
+
+
+async def test_of_many_who_ask_first_only_one_begins_the_count(bus: Bus, activity: Activity) -> None:
+    await asyncio.gather(*(activity.memory_s() for _ in range(20)))
+    (since,) = await bus.ask(("GET", "torpor:memory"))
+    await asyncio.gather(*(activity.memory_s() for _ in range(20)))
+    assert await bus.ask(("GET", "torpor:memory")) == [since]
+
+
+@pytest.mark.parametrize("how", [("FLUSHALL",), ("SET", "torpor:memory", "nonsense"), ("DEL", "torpor:memory")])
+async def test_what_was_lost_is_noticed(bus: Bus, activity: Activity, how: tuple[str, ...]) -> None:
+    await activity.memory_s()
+
+    async def has_grown() -> bool:
+        return await activity.memory_s() > 0
+
+    await until(has_grown)
+    await bus.ask(how)
+    assert await activity.memory_s() == 0.0
+    await until(has_grown)
+
+
+async def test_memory_is_counted_where_nobody_may_ask_about_the_server(redis_url: str, bus: Bus) -> None:
+    await bus.ask(("ACL", "SETUSER", "humble", "on", "nopass", "~*", "+@all", "-info"))
+    humble = await Bus.open(f"{redis_url}?username=humble&password=any")
+    try:
+        assert await Activity(humble).memory_s() == 0.0
+
+        async def has_grown() -> bool:
+            return await Activity(humble).memory_s() > 0
+
+        await until(has_grown)
+    finally:
+        await humble.close()
+        await bus.ask(("ACL", "DELUSER", "humble"))
+
+
+async def test_a_restart_keeps_leases_and_timers_but_begins_the_count_anew(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+    activity = Activity(own_bus)
+    await activity.memory_s()
+    await activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S)
+    await activity.touch({"w": IDLE_S})
+
+    async def has_grown() -> bool:
+        return await activity.memory_s() > 0
+
+    await until(has_grown)
+    await own_valkey.stop()
+    await own_valkey.start()
+    # Who could not renew meanwhile may have a live connection all the same.
+    assert await activity.memory_s() == 0.0
+    await until(has_grown)
+    use = await use_of(activity)
+    assert use.connections == 1
+    assert use.idle_timer_s
+
+
+async def test_every_verb_says_at_once_that_the_bus_is_down_and_works_when_it_is_back(
+    own_valkey: EmbeddedValkey, own_bus: Bus
+) -> None:
+    activity = Activity(own_bus)
+    await activity.touch({"w": IDLE_S})
+    await own_valkey.stop()
+    for verb in (
+        activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S),
+        activity.release("w", "1", idle_s=IDLE_S),
+        activity.touch({"w": IDLE_S}),
+        activity.uses(["w"]),
+        activity.memory_s(),
+    ):
+        async with asyncio.timeout(AT_ONCE_S):
+            with pytest.raises(Unavailable):
+                await verb
+    await own_valkey.start()
+    assert (await use_of(activity)).idle_timer_s

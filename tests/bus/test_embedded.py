@@ -1,0 +1,256 @@
+"""Does a private Valkey start, keep what it was told, and leave nothing behind, whatever happens to us?"""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.bus.waiting import kill_and_start_again, pid_of, until
+from torpor.bus import embedded
+from torpor.bus.embedded import EmbeddedValkey, processes_in
+from torpor.bus.redis import Bus
+from torpor.domain.errors import Hopeless
+
+pytestmark = pytest.mark.anyio
+
+# A Torpor that starts a bus, says one thing to it, says so, and then sleeps until it is killed.
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import Bus
+
+async def main() -> None:
+    valkey = EmbeddedValkey(Path(sys.argv[1]))
+    bus = await Bus.open(await valkey.start())
+    await bus.ask(("SET", "kept", "42"))
+    print(valkey.pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def tell(url: str, key: str, value: str) -> None:
+    bus = await Bus.open(url)
+    await bus.ask(("SET", key, value))
+    await bus.close()
+
+
+async def ask(url: str, key: str) -> object:
+    bus = await Bus.open(url)
+    (answer,) = await bus.ask(("GET", key))
+    await bus.close()
+    return answer
+
+
+async def start_owner(data_dir: Path) -> tuple[asyncio.subprocess.Process, int]:
+    owner = await asyncio.create_subprocess_exec(*(sys.executable, "-c", OWNER, str(data_dir)), stdout=asyncio.subprocess.PIPE)
+    assert owner.stdout
+    return owner, int(await owner.stdout.readline())
+
+
+async def kill_hard(owner: asyncio.subprocess.Process) -> None:
+    owner.kill()
+    await owner.wait()
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that nobody has reaped yet does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def sockets_of(pid: int) -> set[str]:
+    """Their inodes."""
+    names = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return {name.removeprefix("socket:[").removesuffix("]") for name in names if name.startswith("socket:")}
+
+
+def internet_sockets() -> set[str]:
+    return {line.split()[9] for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]}
+
+
+def effective_capabilities(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().split("CapEff:")[1].split()[0], 16)
+
+
+def can_have_a_namespace() -> bool:
+    return subprocess.run(["unshare", "--user", "true"], check=False, capture_output=True).returncode == 0
+
+
+async def test_a_restart_finds_what_was_there(tmp_path: Path) -> None:
+    valkey = EmbeddedValkey(tmp_path / "bus")
+    url = await valkey.start()
+    assert await valkey.start() == url
+    await tell(url, "kept", "42")
+    await valkey.stop()
+    assert processes_in(valkey.data) == []
+    await valkey.stop()
+
+    assert await valkey.start() == url
+    assert await ask(url, "kept") == b"42"
+    await valkey.stop()
+    async with EmbeddedValkey(tmp_path / "bus") as again:
+        assert await ask(again.url, "kept") == b"42"
+
+
+async def test_nobody_else_gets_in(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "bus") as valkey:
+        assert stat.S_IMODE(valkey.socket.stat().st_mode) == 0o700
+        assert stat.S_IMODE(valkey.socket.parent.stat().st_mode) == 0o700
+        assert sockets_of(pid_of(valkey))
+        assert not sockets_of(pid_of(valkey)) & internet_sockets()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not can_have_a_namespace(), reason="only root goes by another name")
+async def test_it_is_not_root(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "bus") as valkey:
+        assert effective_capabilities(pid_of(valkey)) == 0
+
+
+async def test_it_dies_with_its_parent_and_the_next_one_finds_what_it_knew(tmp_path: Path) -> None:
+    owner, pid = await start_owner(tmp_path / "bus")
+    assert is_running(pid)
+    await kill_hard(owner)
+    await until(lambda: not is_running(pid))
+    async with EmbeddedValkey(tmp_path / "bus") as valkey:
+        assert await ask(valkey.url, "kept") == b"42"
+
+
+async def test_a_predecessor_that_has_not_noticed_is_outlived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "STOP_TIMEOUT_S", 0.3)
+    owner, pid = await start_owner(tmp_path / "bus")
+    os.kill(pid, signal.SIGSTOP)  # it hears no SIGTERM, whoever sends it
+    await kill_hard(owner)
+    assert is_running(pid)
+    async with EmbeddedValkey(tmp_path / "bus") as valkey:
+        assert not is_running(pid)
+        assert valkey.pid != pid
+        bus = await Bus.open(valkey.url)
+        assert await bus.reachable()
+        await bus.close()
+
+
+async def test_its_end_is_told_and_it_starts_again(tmp_path: Path) -> None:
+    valkey = EmbeddedValkey(tmp_path / "bus")
+    await valkey.start()
+    first = pid_of(valkey)
+    await kill_and_start_again(valkey)
+    assert pid_of(valkey) != first
+    await valkey.stop()
+    assert valkey.pid is None
+
+
+async def test_whoever_tends_it_starts_it_again_even_after_a_start_that_failed(
+    own_valkey: EmbeddedValkey, own_bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "PAUSE_S", 0.01)
+    tending = asyncio.create_task(own_valkey.tend())
+    first = pid_of(own_valkey)
+    with capture_logs() as logs:
+
+        def happened(event: str) -> bool:
+            return any(entry["event"] == event for entry in logs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded, "binaries", list)
+            os.kill(first, signal.SIGKILL)
+            await until(lambda: happened("embedded_bus_does_not_start"))
+            assert happened("embedded_bus_ended")
+            assert not await own_bus.reachable()
+        await until(lambda: happened("embedded_bus_runs_again"))
+    assert pid_of(own_valkey) != first
+    tending.cancel()
+    await asyncio.gather(tending, return_exceptions=True)
+    assert await own_bus.reachable()
+
+
+@pytest.mark.parametrize("name", ["x" * 120, 'it\'s a "folder" with ü, %41, # and ?'])
+async def test_any_folder_will_do(tmp_path: Path, name: str) -> None:
+    async with EmbeddedValkey(tmp_path / name / "bus") as valkey:
+        assert len(os.fsencode(valkey.socket)) <= embedded.SOCKET_NAME_LIMIT_BYTES
+        await tell(valkey.url, "kept", "42")
+        assert (tmp_path / name / "bus" / "data" / "appendonlydir").is_dir()
+    async with EmbeddedValkey(tmp_path / name / "bus") as again:
+        assert await ask(again.url, "kept") == b"42"
+    if again.socket.parent.parent == Path("/tmp"):
+        again.socket.parent.rmdir()
+
+
+async def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "bus") as first:
+        with pytest.raises(Hopeless, match=str(os.getpid())):
+            await EmbeddedValkey(tmp_path / "bus").start()
+        assert await ask(first.url, "kept") is None
+
+
+async def test_what_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
+    valkey = EmbeddedValkey(tmp_path / "bus")
+    await tell(await valkey.start(), "kept", "42")
+    await valkey.stop()
+    (manifest,) = (valkey.data / "appendonlydir").glob("*.manifest")
+    manifest.write_text("nonsense\n")
+
+    async with valkey:
+        assert await ask(valkey.url, "kept") is None
+        await tell(valkey.url, "kept", "43")
+    assert (tmp_path / "bus" / "unreadable" / "appendonlydir" / manifest.name).read_text() == "nonsense\n"
+    async with valkey:
+        assert await ask(valkey.url, "kept") == b"43"
+
+
+async def test_half_a_last_command_is_no_trouble(tmp_path: Path) -> None:
+    valkey = EmbeddedValkey(tmp_path / "bus")
+    await tell(await valkey.start(), "kept", "42")
+    await valkey.stop()
+    (log,) = (valkey.data / "appendonlydir").glob("*.incr.aof")
+    with log.open("ab") as end:
+        end.write(b"*3\r\n$3\r\nSET\r\n$4\r\nke")
+    async with valkey:
+        assert await ask(valkey.url, "kept") == b"42"
+
+
+async def test_why_it_does_not_start_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    valkey = EmbeddedValkey(tmp_path / "bus")
+    await tell(await valkey.start(), "kept", "42")
+    await valkey.stop()
+    with monkeypatch.context() as patch:
+        patch.setitem(embedded.SETTINGS, "maxmemory-policy", "no such policy")
+        with pytest.raises(Hopeless, match="maxmemory-policy"):
+            await valkey.start()
+    assert processes_in(valkey.data) == []
+    async with valkey:
+        assert await ask(valkey.url, "kept") == b"42"
+
+
+async def test_one_that_cannot_run_here_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = tmp_path / "valkey-server"
+    foreign.write_bytes(b"\x7fELF of another machine")
+    foreign.chmod(0o755)
+    real = embedded.binaries()
+    monkeypatch.setattr(embedded, "binaries", lambda: [foreign, *real])
+    async with EmbeddedValkey(tmp_path / "bus"):
+        pass
+    monkeypatch.setattr(embedded, "binaries", lambda: [foreign])
+    with pytest.raises(Hopeless, match=f"{foreign} .self."):
+        await EmbeddedValkey(tmp_path / "bus").start()
+    monkeypatch.setattr(embedded, "binaries", list)
+    with pytest.raises(Hopeless, match="TORPOR_REDIS_URL"):
+        await EmbeddedValkey(tmp_path / "bus").start()
+
+
+async def test_a_folder_that_somebody_else_could_have_prepared_is_not_trusted(tmp_path: Path) -> None:
+    valkey = EmbeddedValkey(tmp_path / "bus")
+    valkey.socket.parent.mkdir(parents=True)
+    valkey.socket.parent.chmod(0o777)
+    with pytest.raises(Hopeless, match="0700"):
+        await valkey.start()

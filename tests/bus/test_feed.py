@@ -1,0 +1,153 @@
+"""Does what changed reach whoever listens, in order, and do they know when something may be missing?"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+from tests.bus.waiting import AT_ONCE_S, kill_and_start_again, pid_of, until, until_listened
+from torpor.bus import redis as redis_module
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.feed import Feed
+from torpor.bus.redis import Bus
+from torpor.domain.errors import Unavailable
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Ear:
+    heard: list[tuple[str, bytes]] = field(default_factory=list)
+    gaps: int = 0
+    """How often something may have been missed."""
+
+    def hear(self, channel: str, message: bytes) -> None:
+        self.heard.append((channel, message))
+
+    def miss(self) -> None:
+        self.gaps += 1
+
+
+@contextlib.asynccontextmanager
+async def listening_to(bus: Bus, pattern: str) -> AsyncIterator[Ear]:
+    ear = Ear()
+    listening = asyncio.create_task(Feed(bus).listen(pattern, ear.hear, ear.miss))
+    try:
+        yield ear
+    finally:
+        assert not listening.done()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_messages_arrive_in_order_with_their_channel_and_every_byte(bus: Bus) -> None:
+    messages = [(f"workspace:{number % 7}", b"\x00\xff\r\n%d" % number) for number in range(3000)]
+    async with listening_to(bus, "workspace:*") as ear:
+        await until_listened(bus)
+        await Feed(bus).publish(messages)
+        await until(lambda: len(ear.heard) == len(messages))
+    assert ear.heard == messages
+    assert ear.gaps == 0
+
+
+async def test_only_what_matches_is_heard(bus: Bus) -> None:
+    async with listening_to(bus, "workspace:*") as some, listening_to(bus, "*") as everything:
+        await until_listened(bus, 2)
+        await Feed(bus).publish([("owner:a", b"1"), ("workspace:b", b"2")])
+        await until(lambda: len(everything.heard) == 2)
+        await until(lambda: some.heard == [("workspace:b", b"2")])
+
+
+async def test_nothing_is_published_in_nothing(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+    await own_valkey.stop()
+    await Feed(own_bus).publish([])
+    async with asyncio.timeout(AT_ONCE_S):
+        with pytest.raises(Unavailable):
+            await Feed(own_bus).publish([("channel", b"message")])
+
+
+async def test_a_large_message_arrives_whole(bus: Bus) -> None:
+    large = os.urandom(3_000_000)
+    async with listening_to(bus, "workspace:*") as ear:
+        await until_listened(bus)
+        await Feed(bus).publish([("workspace:a", large)])
+        await until(lambda: ear.heard == [("workspace:a", large)])
+
+
+async def test_a_listener_survives_the_bus_and_says_that_it_may_have_missed_something(
+    own_valkey: EmbeddedValkey, own_bus: Bus
+) -> None:
+    async with listening_to(own_bus, "workspace:*") as ear:
+        await until_listened(own_bus)
+        for times in (1, 2, 3):
+            await kill_and_start_again(own_valkey)
+            await until(lambda times=times: ear.gaps == times)
+            # Whoever was told of the gap hears everything from then on.
+            await Feed(own_bus).publish([("workspace:a", b"%d" % times)])
+            await until(lambda times=times: ear.heard[-1:] == [("workspace:a", b"%d" % times)])
+
+
+async def test_a_connection_that_somebody_cuts_is_made_anew(bus: Bus) -> None:
+    async with listening_to(bus, "workspace:*") as ear:
+        await until_listened(bus)
+        await bus.ask(("CLIENT", "KILL", "TYPE", "pubsub"))
+        await until(lambda: ear.gaps == 1)
+        await Feed(bus).publish([("workspace:a", b"1")])
+        await until(lambda: ear.heard == [("workspace:a", b"1")])
+
+
+def lost(logs: list[EventDict]) -> int:
+    return sum(entry["event"] == "bus_lost" for entry in logs)
+
+
+async def test_who_begins_while_the_bus_is_down_hears_of_the_gap(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+    await own_valkey.stop()
+    with capture_logs() as logs:
+        async with listening_to(own_bus, "workspace:*") as ear:
+            await until(lambda: lost(logs) == 1)
+            await own_valkey.start()
+            await until(lambda: ear.gaps == 1)
+    assert lost(logs) == 1  # said once, however often it was tried
+
+
+async def pings(bus: Bus) -> int:
+    _, said = await bus.ask(("PING",), ("INFO", "commandstats"))
+    return int(said["cmdstat_ping"]["calls"])
+
+
+async def test_a_quiet_connection_is_asked_whether_it_lives_and_kept(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_module, "SILENCE_S", 0.05)
+    async with listening_to(bus, "workspace:*") as ear:
+        await until_listened(bus)
+
+        before = await pings(bus)
+
+        async def was_asked_often() -> bool:
+            return await pings(bus) >= before + 50
+
+        await until(was_asked_often)
+        assert ear.gaps == 0
+        await Feed(bus).publish([("workspace:a", b"1")])
+        await until(lambda: ear.heard == [("workspace:a", b"1")])
+
+
+async def test_a_connection_whose_other_end_hangs_is_given_up(
+    own_valkey: EmbeddedValkey, own_bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_module, "SILENCE_S", 0.1)
+    monkeypatch.setattr(redis_module, "COMMAND_TIMEOUT_S", 0.3)
+    with capture_logs() as logs:
+        async with listening_to(own_bus, "workspace:*") as ear:
+            await until_listened(own_bus)
+            os.kill(pid_of(own_valkey), signal.SIGSTOP)
+            try:
+                await until(lambda: lost(logs) == 1)
+            finally:
+                os.kill(pid_of(own_valkey), signal.SIGCONT)
+            await until(lambda: ear.gaps >= 1)

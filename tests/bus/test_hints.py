@@ -1,0 +1,120 @@
+"""Do hints arrive, and is nobody ever held up by one?"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.bus.waiting import kill_and_start_again, until, until_listened
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.hints import CHANNEL, SINGLY, Hints
+from torpor.bus.redis import Bus
+
+pytestmark = pytest.mark.anyio
+
+Heard = list[tuple[str, ...]]
+
+
+@contextlib.asynccontextmanager
+async def heard_by(hints: Hints) -> AsyncIterator[Heard]:
+    heard: Heard = []
+    listening = asyncio.create_task(hints.listen(lambda *ids: heard.append(ids)))
+    try:
+        yield heard
+    finally:
+        assert not listening.done()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_a_hint_reaches_everyone_who_listens(redis_url: str, bus: Bus) -> None:
+    other = await Bus.open(redis_url)
+    async with heard_by(Hints(bus)) as here, heard_by(Hints(other)) as there:
+        await until_listened(bus, 2)
+        Hints(bus).wake("a")
+        await until(lambda: here == there == [("a",)])
+    await other.close()
+
+
+async def test_what_is_said_in_one_breath_is_one_message(bus: Bus) -> None:
+    hints = Hints(bus)
+    async with heard_by(hints) as heard:
+        await until_listened(bus)
+        hints.wake("b", "a")
+        hints.wake("c")
+        hints.wake("a")
+        await until(lambda: heard == [("a", "b", "c")])
+
+
+async def test_no_id_means_everything_and_so_do_too_many(bus: Bus) -> None:
+    hints = Hints(bus)
+    async with heard_by(hints) as heard:
+        await until_listened(bus)
+        hints.wake("a")
+        hints.wake()
+        await until(lambda: heard == [()])
+        for number in range(SINGLY + 1):
+            hints.wake(str(number))
+        await until(lambda: heard == [(), ()])
+        hints.wake(*(str(number) for number in range(SINGLY)))
+        await until(lambda: len(heard) == 3)
+        assert len(heard[2]) == SINGLY
+
+
+async def test_what_is_said_while_a_message_is_under_way_goes_with_the_next(bus: Bus) -> None:
+    hints = Hints(bus)
+    async with heard_by(hints) as heard:
+        await until_listened(bus)
+        for number in range(500):
+            hints.wake(str(number))
+            if number % 50 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: sorted(one for ids in heard for one in ids) == sorted(map(str, range(500))))
+        assert len(heard) < 20
+
+
+async def test_a_message_of_a_foreigner_does_no_harm(bus: Bus) -> None:
+    async with heard_by(Hints(bus)) as heard:
+        await until_listened(bus)
+        await bus.ask(("PUBLISH", CHANNEL, b"\xff\xfe  x\n"), ("PUBLISH", CHANNEL, b"a"))
+        await until(lambda: len(heard) == 2)
+        assert heard[1] == ("a",)
+
+
+async def test_waking_neither_waits_nor_fails_while_the_bus_is_down(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+    await own_valkey.stop()
+    hints = Hints(own_bus)
+    for number in range(5000):
+        hints.wake(str(number))
+        if number % 1000 == 0:
+            await asyncio.sleep(0.01)  # so that some fail meanwhile
+    await own_valkey.start()
+    async with heard_by(hints) as heard:
+        await until_listened(own_bus)
+        hints.wake("after")
+        await until(lambda: ("after",) in heard)
+
+
+async def test_a_listener_looks_at_everything_after_the_bus_was_killed(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+    hints = Hints(own_bus)
+    async with heard_by(hints) as heard:
+        await until_listened(own_bus)
+        hints.wake("before")
+        await until(lambda: heard == [("before",)])
+        for times in (1, 2):
+            await kill_and_start_again(own_valkey)
+            await until(lambda times=times: heard == [("before",)] + [()] * times)
+        hints.wake("after")
+        await until(lambda: heard[-1] == ("after",))
+
+
+async def test_closing_lets_the_last_hint_out_and_later_ones_are_not_missed(redis_url: str, bus: Bus) -> None:
+    leaving = await Bus.open(redis_url)
+    async with heard_by(Hints(bus)) as heard:
+        await until_listened(bus)
+        hints = Hints(leaving)
+        hints.wake("last")
+        await leaving.close()
+        hints.wake("too late")
+        await until(lambda: heard == [("last",)])

@@ -1,0 +1,63 @@
+"""Do archives that another process holds keep the contract?"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+import pytest
+
+from tests.contracts.archives_contract import ArchivesContract
+from tests.engine import EngineProcess, engine_process
+from torpor.domain.records import Marker
+from torpor.ports import Archives, Fence, Home, HomeJob
+from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
+
+
+class InAnotherProcess:
+    """A home is put into the engine when a job runs there, and had back afterwards."""
+
+    def __init__(self, runtime: RemoteFake, fate: RemoteFate) -> None:
+        self._runtime = runtime
+        self._fate = fate
+        self._files: dict[str, Mapping[str, bytes]] = {}
+
+    def fill(self, name: str, files: Mapping[str, bytes]) -> None:
+        self._files[name] = files
+
+    def show(self, name: str) -> Mapping[str, bytes]:
+        return self._files[name]
+
+    async def run(self, name: str, job: HomeJob) -> Mapping[str, object]:
+        home = Home(name, 1)
+        await self._fate.put_volume(home, self._files[name], None if job.writes else Marker(name, 1, ""))
+        try:
+            return await self._runtime.run_at_home(home, job, Fence("op", 1), lambda *_: None)
+        finally:
+            self._files[name] = (await self._fate.inspect()).volumes[home]
+
+
+class TestRemoteFakeArchives(ArchivesContract):
+    @pytest.fixture
+    def engine(self) -> Iterator[EngineProcess]:
+        with engine_process() as engine:
+            yield engine
+
+    @pytest.fixture
+    async def archives(self, engine: EngineProcess) -> AsyncIterator[Archives]:
+        archives = RemoteFakeArchives(engine.socket)
+        yield archives
+        await archives.close()
+
+    @pytest.fixture
+    async def unreachable(self) -> AsyncIterator[Archives]:
+        with engine_process() as engine:
+            fate, archives = RemoteFate(engine.socket), RemoteFakeArchives(engine.socket)
+            await fate.set(archives_out=True)
+            yield archives
+            await fate.close()
+            await archives.close()
+
+    @pytest.fixture
+    async def homes(self, engine: EngineProcess) -> AsyncIterator[InAnotherProcess]:
+        runtime, fate = RemoteFake(engine.socket), RemoteFate(engine.socket)
+        yield InAnotherProcess(runtime, fate)
+        await runtime.close()
+        await fate.close()

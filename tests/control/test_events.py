@@ -1,0 +1,187 @@
+"""Is what changed published in order, by the leader only, and never held up by the bus?"""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from torpor import metrics
+from torpor.api.wire import workspace_json
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.feed import Feed
+from torpor.bus.redis import Bus
+from torpor.control.duties import tend
+from torpor.control.events import BATCH, EventPublisher
+from torpor.domain.errors import Deposed
+from torpor.store.database import Database, Role
+from torpor.store.events import Outbox
+
+pytestmark = pytest.mark.anyio
+
+TERM = 3
+HOUR_S = 3600.0
+INSERT = """
+INSERT INTO workspaces (id, name, owner_id, template, desired_state, standby_ttl_s, archive_ttl_s)
+VALUES ($1, $2, $3, 'command', 'STANDBY', 300, 86400)
+"""
+
+
+class Here:
+    def __init__(self, connection: Any, publisher: EventPublisher, now: list[float]) -> None:
+        self.db = connection
+        self.publisher = publisher
+        self.owner = uuid.uuid4()
+        self.now = now
+
+    async def create(self, name: str) -> str:
+        workspace_id = uuid.uuid4()
+        await self.db.execute(INSERT, workspace_id, name, self.owner)
+        return str(workspace_id)
+
+    async def numbered(self) -> int:
+        count: int = await self.db.fetchval("SELECT count(*) FROM outbox WHERE event_id IS NOT NULL")
+        return count
+
+
+@contextlib.asynccontextmanager
+async def publishing(database_url: str, redis_url: str) -> AsyncIterator[Here]:
+    connection = await asyncpg.connect(database_url)
+    database = await Database.open(database_url, Role.CONTROLLER)
+    bus = await Bus.open(redis_url)
+    now = [0.0]
+    encode = partial(workspace_json, base_url="http://localhost:8080")
+    publisher = EventPublisher(Outbox(database), Feed(bus), encode=encode, retention_s=HOUR_S, clock=lambda: now[0])
+    here = Here(connection, publisher, now)
+    await connection.execute("INSERT INTO users (id, username) VALUES ($1, 'ada')", here.owner)
+    await connection.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
+    try:
+        yield here
+    finally:
+        await bus.close()
+        await database.close()
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def heard(redis_url: str, pattern: str) -> AsyncIterator[list[tuple[str, dict[str, Any]]]]:
+    """Everything on these channels."""
+    messages: list[tuple[str, dict[str, Any]]] = []
+    bus = await Bus.open(redis_url)
+    async with bus.subscribed(pattern) as subscription:
+
+        async def hear() -> None:
+            while True:
+                channel, message = await subscription.next()
+                messages.append((channel, json.loads(message)))
+
+        hearing = asyncio.create_task(hear())
+        yield messages
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+    await bus.close()
+
+
+async def until_heard(messages: list[Any], count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(messages) < count:
+            await asyncio.sleep(0.005)
+
+
+async def test_each_change_is_published_to_its_workspace_and_its_owner(database_url: str, redis_url: str) -> None:
+    async with (
+        publishing(database_url, redis_url) as here,
+        heard(redis_url, "workspace:*") as of_workspaces,
+        heard(redis_url, "user:*") as of_users,
+    ):
+        one, two = await here.create("one"), await here.create("two")
+        await here.db.execute("UPDATE workspaces SET phase = 'ARCHIVED' WHERE name = 'one'")
+        before = metrics.REGISTRY.get_sample_value("torpor_events_published_total") or 0
+        await here.publisher.do(TERM)
+        await until_heard(of_workspaces, 3)
+        await until_heard(of_users, 3)
+        assert metrics.REGISTRY.get_sample_value("torpor_events_published_total") == before + 3
+    assert [channel for channel, _ in of_workspaces] == [f"workspace:{one}", f"workspace:{two}", f"workspace:{one}"]
+    assert {channel for channel, _ in of_users} == {f"user:{here.owner}"}
+    messages = [message for _, message in of_workspaces]
+    assert [message for _, message in of_users] == messages
+    assert [message["id"] - message["after"] for message in messages] == [1, 1, 1]
+    assert [message["after"] for message in messages[1:]] == [message["id"] for message in messages[:2]]
+    assert [message["workspace"]["phase"] for message in messages] == ["PENDING", "PENDING", "ARCHIVED"]
+    assert messages[0].keys() == {"id", "after", "event", "at", "owner_id", "workspace"}
+
+
+async def test_everything_is_published_whatever_a_batch_holds(database_url: str, redis_url: str) -> None:
+    async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
+        await here.create("one")
+        async with here.db.transaction():
+            for _ in range(BATCH + 20):
+                await here.db.execute("UPDATE workspaces SET wish_version = wish_version + 1")
+        await here.publisher.do(TERM)
+        await until_heard(messages, BATCH + 21)
+    ids = [message["id"] for _, message in messages]
+    assert ids == list(range(ids[0], ids[0] + BATCH + 21))
+    assert [message["workspace"]["wish_version"] for _, message in messages] == list(range(1, BATCH + 22))
+
+
+async def test_who_was_deposed_publishes_nothing(database_url: str, redis_url: str) -> None:
+    async with publishing(database_url, redis_url) as here, heard(redis_url, "*") as messages:
+        await here.create("one")
+        await here.db.execute("UPDATE system_locks SET epoch = epoch + 1")
+        with pytest.raises(Deposed):
+            await tend(here.publisher, TERM)
+        assert await here.numbered() == 0
+        await here.publisher.do(TERM + 1)
+        await until_heard(messages, 2)
+    assert len(messages) == 2, "one event on two channels, from the one who leads"
+
+
+async def test_it_wakes_when_something_changes(database_url: str, redis_url: str) -> None:
+    async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
+        here.publisher.interval_s = HOUR_S
+        await here.db.add_listener("workspace_changes", lambda *_: here.publisher.wake.set())
+        tending = asyncio.create_task(tend(here.publisher, TERM))
+        for number in range(5):
+            await here.create(f"w-{number}")
+            await until_heard(messages, number + 1)
+        tending.cancel()
+        await asyncio.gather(tending, return_exceptions=True)
+
+
+async def test_without_the_bus_everything_is_numbered_all_the_same(database_url: str, tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path) as valkey, publishing(database_url, valkey.url) as here:
+        await valkey.stop()
+        await here.create("one")
+        async with here.db.transaction():
+            for _ in range(2 * BATCH):
+                await here.db.execute("UPDATE workspaces SET wish_version = wish_version + 1")
+        await here.publisher.do(TERM)
+        assert await here.numbered() == 2 * BATCH + 1
+        await valkey.start()
+        async with heard(valkey.url, "workspace:*") as messages:
+            await here.create("two")
+            await here.publisher.do(TERM)
+            await until_heard(messages, 1)
+        assert messages[0][1]["after"] == 2 * BATCH + 2, "so that who listens finds out what was missed"
+
+
+async def test_what_is_old_is_forgotten_now_and_then(database_url: str, redis_url: str) -> None:
+    async with publishing(database_url, redis_url) as here:
+        await here.create("one")
+        async with here.db.transaction():
+            for _ in range(BATCH + 20):
+                await here.db.execute("UPDATE workspaces SET wish_version = wish_version + 1")
+        await here.publisher.do(TERM)
+        await here.db.execute("UPDATE outbox SET at = at - interval '2 hours'")
+        await here.publisher.do(TERM)
+        assert await here.numbered() == BATCH + 21, "not with every turn"
+        here.now[0] += HOUR_S
+        await here.publisher.do(TERM)
+        assert await here.numbered() == 0
+        assert await here.db.fetchval("SELECT pruned_id = last_id FROM event_counter")

@@ -1,0 +1,253 @@
+"""Who lives, whose is what, and who leads?"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import asyncpg
+import pytest
+
+from tests.control.plant import FAST, make_controller
+from torpor.control.coordinator import Coordinator, Lock
+from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.domain.errors import Deposed, Refused
+from torpor.domain.shards import ALL_SHARDS
+from torpor.runtimes.fake import FakeWorld
+from torpor.store.database import Database, Role
+from torpor.store.for_controller import ControllerStore
+from torpor.store.leader import require_term
+
+pytestmark = pytest.mark.anyio
+
+QUICK = Heartbeat(interval_s=0.05, expiry_s=0.5)
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[ControllerStore]:
+    database = await Database.open(database_url, Role.CONTROLLER)
+    yield ControllerStore(database, provider="fake")
+    await database.close()
+
+
+def member(store: ControllerStore, node_id: str, *, world: str = "fake:w", exclusive: bool = False) -> Membership:
+    return Membership(store, Identity(node_id, world, exclusive), QUICK)
+
+
+@contextlib.asynccontextmanager
+async def kept(membership: Membership) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(membership.keep())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object], within_s: float = 10) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_shards_are_divided_among_the_living_and_come_back_when_one_dies(store: ControllerStore) -> None:
+    ada, bob = member(store, "ada"), member(store, "bob")
+    await ada.join()
+    assert ada.shards == ALL_SHARDS
+    async with kept(ada):
+        await bob.join()
+        async with kept(bob):
+            await until(lambda: ada.shards != ALL_SHARDS)
+            assert ada.shards | bob.shards == ALL_SHARDS
+            assert not ada.shards & bob.shards
+        # Nobody says good-bye: bob just shows no sign of life any more.
+        await until(lambda: ada.shards == ALL_SHARDS)
+
+
+async def test_who_leaves_in_good_order_is_not_waited_for(store: ControllerStore) -> None:
+    ada = Membership(store, Identity("ada", "fake:w", False), Heartbeat(interval_s=0.05, expiry_s=60))
+    bob = Membership(store, Identity("bob", "fake:w", False), Heartbeat(interval_s=0.05, expiry_s=60))
+    await ada.join()
+    await bob.join()
+    async with kept(ada):
+        await until(lambda: ada.shards != ALL_SHARDS)
+        await bob.leave()
+        await until(lambda: ada.shards == ALL_SHARDS)
+
+
+async def test_a_sign_of_life_that_comes_too_late_is_none(store: ControllerStore) -> None:
+    ada = member(store, "ada")
+    await ada.join()
+    await until(lambda: not ada.lives())
+    with pytest.raises(Deposed):
+        await ada.keep()
+    assert not await store.live_on(ada.life, expiry_s=60), "what is dead stays dead"
+    before = ada.life
+    await ada.join()
+    assert ada.life > before
+    assert ada.lives()
+
+
+async def test_a_life_whose_database_does_not_answer_ends_by_its_own_clock(database_url: str) -> None:
+    database = await Database.open(database_url, Role.CONTROLLER)
+    ada = member(ControllerStore(database, provider="fake"), "ada")
+    await ada.join()
+    await database.close()
+    with pytest.raises(Deposed):
+        async with asyncio.timeout(10):
+            await ada.keep()
+
+
+async def test_controllers_of_different_worlds_do_not_share_a_database(store: ControllerStore) -> None:
+    await member(store, "ada", world="fake:one").join()
+    with pytest.raises(Refused, match="another Torpor controls this database"):
+        await member(store, "bob", world="fake:other").join()
+    await member(store, "bob", world="fake:other").join(within_s=5)
+
+
+async def test_a_world_that_only_one_can_hold_is_taken_over_at_once(store: ControllerStore) -> None:
+    ada = Membership(store, Identity("ada", "process:p", True), Heartbeat(interval_s=0.05, expiry_s=60))
+    await ada.join()
+    bob = member(store, "bob", world="process:p", exclusive=True)
+    await bob.join()
+    assert bob.shards == ALL_SHARDS
+    assert not await store.lives(ada.life)
+
+
+# ── who leads ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Count:
+    """A duty that only counts its turns."""
+
+    name: str = "count"
+    interval_s: float = 0.02
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    terms: list[int] = field(default_factory=list)
+    trouble: Exception | None = None
+
+    async def do(self, term: int) -> None:
+        self.terms.append(term)
+        if self.trouble is not None:
+            raise self.trouble
+
+
+@dataclass
+class Node:
+    coordinator: Coordinator
+    duty: Count
+    task: "asyncio.Task[None]"
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def nodes(database_url: str, *names: str) -> AsyncIterator[list[Node]]:
+    async with contextlib.AsyncExitStack() as stack:
+        made = []
+        world = FakeWorld()
+        for name in names:
+            database = await Database.open(database_url, Role.CONTROLLER)
+            stack.push_async_callback(database.close)
+            made.append(_node(database_url, ControllerStore(database, provider="fake"), world, name))
+            stack.push_async_callback(made[-1].end)
+        yield made
+
+
+def _node(database_url: str, store: ControllerStore, world: FakeWorld, name: str) -> Node:
+    duty = Count()
+    coordinator = Coordinator(
+        store,
+        Identity(name, "fake:w", False),
+        QUICK,
+        Lock(database_url, lock_id=12345, retry_s=0.1),
+        make_controller=lambda membership: make_controller(store, world, membership, FAST, parallel=4),
+        duties=[duty],
+        on_change=duty.wake.set,
+    )
+    return Node(coordinator, duty, asyncio.create_task(coordinator.run()))
+
+
+def leaders(among: list[Node]) -> list[Node]:
+    return [node for node in among if node.coordinator.is_leader]
+
+
+async def test_one_leads_and_when_it_goes_another_does_under_a_higher_term(database_url: str) -> None:
+    async with nodes(database_url, "ada", "bob", "cyd") as all_of_them:
+        await until(lambda: len(leaders(all_of_them)) == 1 and leaders(all_of_them)[0].duty.terms)
+        (first,) = leaders(all_of_them)
+        term = first.coordinator.term
+        assert term is not None
+        others = [node for node in all_of_them if node is not first]
+        assert not any(node.duty.terms for node in others)
+        await first.end()
+        await until(lambda: any(node.duty.terms for node in others))
+        (second,) = leaders(others)
+        assert second.coordinator.term is not None
+        assert second.coordinator.term > term
+
+
+async def test_a_lost_connection_gives_up_the_lead_and_it_comes_back_by_itself(database_url: str) -> None:
+    async with nodes(database_url, "ada") as (ada,):
+        await until(lambda: ada.duty.terms)
+        before = ada.duty.terms[-1]
+        owner = await asyncpg.connect(database_url)
+        ended = await owner.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'torpor_leader'"
+        )
+        assert ended
+        await until(lambda: ada.duty.terms[-1] > before)
+        await owner.close()
+
+
+async def test_a_leader_that_shows_no_sign_of_life_is_replaced_and_its_term_is_over(database_url: str) -> None:
+    async with nodes(database_url, "ada") as (ada,):
+        # Somebody stopped (SIGSTOP) while it led: its connection holds the lock, its life has expired.
+        await until(lambda: ada.duty.terms)
+        await ada.end()
+        stopped = await asyncpg.connect(database_url)
+        await stopped.execute("SELECT pg_advisory_lock(12345)")
+        await stopped.execute(
+            "UPDATE system_locks SET holder_id = 'stopped', controller = 99999, epoch = epoch + 1,"
+            " acquired_at = now() - interval '1 minute'"
+        )
+        term = await stopped.fetchval("SELECT epoch FROM system_locks")
+        async with nodes(database_url, "bob") as (bob,):
+            await until(lambda: bob.duty.terms)
+            assert bob.duty.terms[0] > term
+            assert stopped.is_closed()
+            late = await asyncpg.connect(database_url)
+            with pytest.raises(Deposed):
+                await require_term(late, term)
+            await late.close()
+
+
+async def test_a_living_leader_is_left_alone(database_url: str) -> None:
+    async with nodes(database_url, "ada", "bob") as both:
+        await until(lambda: len(leaders(both)) == 1)
+        (first,) = leaders(both)
+        term = first.coordinator.term
+        await asyncio.sleep(1.5)  # several times as long as a life may be silent, and many tries of the other
+        assert leaders(both) == [first]
+        assert first.coordinator.term == term
+
+
+async def test_a_duty_that_fails_skips_its_turn_and_goes_on(database_url: str) -> None:
+    async with nodes(database_url, "ada") as (ada,):
+        await until(lambda: ada.duty.terms)
+        ada.duty.trouble = ValueError("today it does not work")
+        count = len(ada.duty.terms)
+        await until(lambda: len(ada.duty.terms) > count + 3)
+        assert ada.coordinator.is_leader
+        assert len(set(ada.duty.terms)) == 1
+
+
+async def test_a_duty_that_was_overtaken_ends_the_lead(database_url: str) -> None:
+    async with nodes(database_url, "ada") as (ada,):
+        await until(lambda: ada.duty.terms)
+        before = ada.duty.terms[-1]
+        ada.duty.trouble = Deposed("somebody else leads")
+        await until(lambda: ada.duty.terms[-1] > before)

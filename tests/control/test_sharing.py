@@ -1,0 +1,168 @@
+"""Do several controllers share the work, hand it over, and keep out of each other's way?"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from tests.control.plant import FAST, LIFE_S, WORLD, Alone, Plant, make_controller, plant
+from torpor.control.controller import Controller
+from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.domain.errors import Deposed
+from torpor.domain.shards import ALL_SHARDS, shard_of
+from torpor.domain.states import Operation, Outcome, Phase, Wish
+
+pytestmark = pytest.mark.anyio
+
+
+class FirstWaits:
+    """The first to come with this verb waits until it is let go, as in a process that was stopped; the next ones do not."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        self.reached = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+    async def __call__(self, verb: str, _workspace_id: str) -> None:
+        if verb == self.verb and not self.reached.is_set():
+            self.reached.set()
+            await self.let_go.wait()
+
+
+@contextlib.asynccontextmanager
+async def running(controller: Controller) -> AsyncIterator["asyncio.Task[None]"]:
+    task = asyncio.create_task(controller.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def another(here: Plant, shards: frozenset[int] = ALL_SHARDS, *, expiry_s: float = LIFE_S) -> tuple[int, Controller]:
+    life = await here.controller_store.join("another", WORLD, expiry_s=expiry_s)
+    return life, make_controller(here.controller_store, here.world, Alone(life, shards), FAST, parallel=8)
+
+
+async def held_by(database_url: str) -> dict[str, int]:
+    owner = await asyncpg.connect(database_url)
+    rows = await owner.fetch("SELECT id::text, held_by FROM workspaces")
+    await owner.close()
+    return {row["id"]: row["held_by"] for row in rows}
+
+
+async def test_each_looks_after_its_own_and_everything_is_started_once(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        members = [
+            Membership(here.controller_store, Identity(name, WORLD, False), Heartbeat(0.05, 5)) for name in ("ada", "bob")
+        ]
+        await here.controller_store.leave(here.life.life)
+        for one in members:
+            await one.join()
+        keeping = [asyncio.create_task(one.keep()) for one in members]
+        try:
+            await asyncio.sleep(0.2)  # ada has to notice bob
+            controllers = [make_controller(here.controller_store, here.world, one, FAST, parallel=8) for one in members]
+            async with running(controllers[0]), running(controllers[1]):
+                for number in range(40):
+                    await here.wishes.create(here.user, name=f"w-{number}")
+                for number in range(40):
+                    await here.until_phase(f"w-{number}", Phase.RUNNING)
+        finally:
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
+        holders = await held_by(database_url)
+        assert set(holders.values()) == {one.life for one in members}
+        for workspace_id, life in holders.items():
+            assert shard_of(workspace_id) in next(one.shards for one in members if one.life == life)
+        starts = [workspace_id for verb, workspace_id in here.world.done if verb == "ensure_running"]
+        assert len(starts) == len(set(starts)) == 40
+
+
+async def test_what_is_under_way_stays_where_it_is_when_shards_change_hands(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        life, first = await another(here)
+        gate = here.world.interfere = FirstWaits("ensure_running")
+        async with running(first):
+            created = await here.wishes.create(here.user, name="demo")
+            await gate.reached.wait()
+            # The next one to come owns every shard, and keeps its hands off what is in somebody's hands.
+            successor_life, successor = await another(here)
+            async with running(successor):
+                successor.hint(created.id)
+                await asyncio.sleep(0.5)
+                seen = await here.show("demo")
+                assert (seen.operation, seen.held_by) == (Operation.STARTING, life)
+                gate.let_go.set()
+                await here.until_phase("demo", Phase.RUNNING)
+                await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+                successor.hint(created.id)
+                await here.until_phase("demo", Phase.STANDBY)
+        assert successor_life > life
+        assert [verb for verb, _ in here.world.done].count("ensure_running") == 1
+
+
+async def test_one_that_was_paused_can_do_no_harm_when_it_comes_back(database_url: str) -> None:
+    """It thinks it lives, has an effect half done and more to write; meanwhile another has taken over and gone on."""
+    async with plant(database_url, runs=False) as here:
+        paused_life, paused = await another(here, expiry_s=0.6)
+        gate = here.world.interfere = FirstWaits("ensure_running")
+        created = await here.wishes.create(here.user, name="demo")
+        async with running(paused):
+            await gate.reached.wait()
+            before = await here.show("demo")
+            assert before.held_by == paused_life
+            life, successor = await another(here)
+            async with running(successor):
+                await here.until_phase("demo", Phase.RUNNING)
+                await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+                successor.hint(created.id)
+                asleep = await here.until_phase("demo", Phase.STANDBY)
+                assert asleep.epoch > before.epoch
+                effects = list(here.world.done)
+
+                gate.let_go.set()  # the late start of the one that was paused
+                paused.hint()
+                await asyncio.sleep(0.3)
+                assert here.world.done == effects, "nothing was started behind the successor's back"
+                after = await here.show("demo")
+                assert (after.phase, after.held_by, after.version) == (Phase.STANDBY, life, asleep.version)
+        await here.wishes.wish(here.user, "demo", Wish.RUNNING)
+        with pytest.raises(Deposed):
+            await paused.look()  # as soon as it has something to write, it finds out
+        outcomes = [(one.kind, one.outcome) for one in await here.wishes.history(here.user, "demo")]
+        assert outcomes.count((Operation.STARTING, Outcome.ABANDONED)) == 1
+
+
+async def test_many_controllers_write_nothing_when_there_is_nothing_to_do(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        _, one = await another(here)
+        async with running(one):
+            for number in range(5):
+                await here.wishes.create(here.user, name=f"w-{number}")
+            for number in range(5):
+                await here.until_phase(f"w-{number}", Phase.RUNNING)
+        _, other = await another(here)
+        await other.look()
+        await other.look()
+        before = await held_by(database_url)
+        for _ in range(3):
+            await other.look()
+        assert other.tally.rows_written == 0
+        assert await held_by(database_url) == before
+
+
+async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        created = await here.wishes.create(here.user, name="demo")
+        async with running(here.controller):
+            await here.until_phase("demo", Phase.RUNNING)
+        assert not (await here.controller_store.load_due(here.hold())).workspaces
+        async with running(here.controller):
+            await asyncio.sleep(0.3)
+            del here.world.containers[created.id]
+            again = await here.until("demo", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
+        assert again.operation is Operation.NONE

@@ -1,0 +1,271 @@
+"""Does the bus learn who is connected, and does nobody wait for it? A real front, a real Valkey, real WebSockets."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import ServerConnection, unix_serve
+
+from torpor import metrics
+from torpor.activity import Touches
+from torpor.bus.activity import Activity
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import Bus
+from torpor.ports import Address, Use
+from torpor.proxy.front import Front
+from torpor.proxy.leases import ConnectionLeases
+from torpor.proxy.route import Place, Running, Unknown
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE_S = 20.0
+LEASE_S = 0.9
+
+
+@dataclass
+class Stage:
+    front: Front
+    activity: Activity
+    leases: ConnectionLeases
+    folder: Path
+    standby_ttl_s: float = 60
+
+    async def use(self, name: str = "ada") -> Use:
+        return (await self.activity.uses([name]))[name]
+
+    async def until(self, is_so: Callable[[Use], bool], name: str = "ada") -> Use:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so(use := await self.use(name)):
+                await asyncio.sleep(0.02)
+            return use
+
+    async def connect(self, name: str = "ada") -> ClientConnection:
+        url = f"ws://{name}.localhost:{self.front.port}/"
+        return await connect(url, host="127.0.0.1", proxy=None, ping_interval=None, open_timeout=PATIENCE_S)
+
+
+@contextlib.asynccontextmanager
+async def staged(folder: Path, url: str) -> AsyncIterator[Stage]:
+    """Every name is a workspace that runs, its id is its name, and it says back what it is told."""
+    bus = await Bus.open(url)
+    activity = Activity(bus)
+    touches = Touches(activity)
+    leases = ConnectionLeases(activity, touches.touch, lease_s=LEASE_S)
+
+    async def find(name: str) -> Place:
+        if name == "nobody":
+            return Unknown(name)
+        return Running(name, Address(unix_path=str(folder / "w")), name, made.standby_ttl_s)
+
+    async def echo(connection: ServerConnection) -> None:
+        async for message in connection:
+            await connection.send(message)
+
+    front = Front(platform=Address(unix_path="/nowhere"), find=find, port=0, usage=leases)
+    made = Stage(front, activity, leases, folder)
+    touching = asyncio.create_task(touches.run())
+    try:
+        async with unix_serve(echo, str(folder / "w"), ping_interval=None), leases.running():
+            await front.start()
+            try:
+                yield made
+            finally:
+                await front.stop(grace_s=0)
+    finally:
+        touching.cancel()
+        await asyncio.gather(touching, return_exceptions=True)
+        await bus.close()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, redis_url: str) -> AsyncIterator[Stage]:
+    async with staged(tmp_path, redis_url) as made:
+        yield made
+
+
+async def while_doing(seconds: float, act: Callable[[], Awaitable[object]]) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await act()
+        await asyncio.sleep(0.05)
+
+
+async def test_a_websocket_has_a_lease_from_its_beginning_to_its_end(stage: Stage) -> None:
+    client = await stage.connect()
+    await stage.until(lambda use: use.connections == 1)
+    second = await stage.connect()
+    await stage.until(lambda use: use.connections == 2)
+    await second.close()
+    await stage.until(lambda use: use.connections == 1)
+    # Longer than a lease: it is renewed.
+    lowest = 9
+    until = time.monotonic() + 2 * LEASE_S
+    while time.monotonic() < until:
+        lowest = min(lowest, (await stage.use()).connections)
+        await asyncio.sleep(0.05)
+    assert lowest == 1
+    await client.close()
+    use = await stage.until(lambda use: use.connections == 0)
+    assert use.idle_timer_s is not None
+    assert 50 < use.idle_timer_s <= 60
+
+
+async def test_pings_alone_let_it_run_out_and_data_brings_it_back(stage: Stage) -> None:
+    stage.standby_ttl_s = 1
+    async with await stage.connect() as client:
+        await stage.until(lambda use: use.connections == 1)
+
+        async def ping() -> None:
+            await (await client.ping())
+
+        pinging = asyncio.create_task(while_doing(PATIENCE_S, ping))
+        await stage.until(lambda use: use.connections == 0)
+        assert not pinging.done()
+        pinging.cancel()
+        await client.send("hello")
+        assert await client.recv() == "hello"
+        await stage.until(lambda use: use.connections == 1)
+
+
+async def test_data_in_one_direction_keeps_it(stage: Stage) -> None:
+    stage.standby_ttl_s = 1
+    async with await stage.connect() as client:
+        await stage.until(lambda use: use.connections == 1)
+        counts: list[int] = []
+
+        async def work() -> None:
+            await client.send(b"x")
+            await client.recv()
+            counts.append((await stage.use()).connections)
+
+        await while_doing(2 * (LEASE_S + 1), work)
+        assert set(counts) == {1}
+
+
+async def test_a_forgotten_connection_is_not_used_by_being_closed(stage: Stage) -> None:
+    stage.standby_ttl_s = 1
+    client = await stage.connect()
+    await stage.until(lambda use: use.connections == 1)
+    await stage.until(lambda use: use.connections == 0 and use.idle_timer_s is None)
+    await client.close()
+    await _eventually(lambda: not stage.leases._open)
+    await stage.leases._release_closed()
+    assert await stage.use() == Use(0, None)
+
+
+async def test_a_request_starts_the_idle_timer_and_one_to_nobody_does_not(stage: Stage) -> None:
+    for name, status in (("ada", b"426"), ("nobody", b"404")):
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: {name}.localhost\r\n\r\n".encode())
+        assert status in await reader.readline()
+        writer.close()
+    use = await stage.until(lambda use: use.idle_timer_s is not None)
+    assert use.connections == 0
+    assert 50 < (use.idle_timer_s or 0) <= 60
+    assert await stage.use("nobody") == Use(0, None)
+
+
+async def test_a_stream_of_events_is_no_use_but_a_download_is(stage: Stage) -> None:
+    stage.standby_ttl_s = 1
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        kind = b"text/event-stream" if b"/events" in head else b"application/zip"
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n\r\n" % kind)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b": still here\n\n")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    (stage.folder / "w").unlink()
+    server = await asyncio.start_unix_server(pour, stage.folder / "w")
+    writers = []
+    for name, path in (("eve", "/events"), ("ada", "/file.zip")):
+        _, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {name}.localhost\r\n\r\n".encode())
+        writers.append(writer)
+    await stage.until(lambda use: use.idle_timer_s is not None, "eve")
+    await stage.until(lambda use: use.idle_timer_s is None, "eve")
+    assert (await stage.use("ada")).idle_timer_s is not None
+    for writer in writers:
+        writer.close()
+    server.close()
+
+
+async def test_traffic_flows_while_the_bus_is_out_and_all_is_told_when_it_is_back(tmp_path: Path) -> None:
+    server = EmbeddedValkey(tmp_path / "bus")
+    url = await server.start()
+    folder = tmp_path / "f"
+    folder.mkdir()
+    try:
+        async with staged(folder, url) as stage:
+            before, closed = await stage.connect("before"), await stage.connect("closed")
+            for name in ("before", "closed"):
+                await stage.until(lambda use: use.connections == 1, name)
+            await server.stop()
+            during = await stage.connect("during")
+            await closed.close()
+            for client in (before, during):
+                async with asyncio.timeout(PATIENCE_S):
+                    await client.send("hello")
+                    assert await client.recv() == "hello"
+            await server.start()
+            for name in ("before", "during"):
+                await stage.until(lambda use: use.connections == 1, name)
+            await stage.until(lambda use: use.connections == 0 and use.idle_timer_s is not None, "closed")
+            await before.close()
+            await during.close()
+    finally:
+        await server.stop()
+
+
+async def test_a_front_that_stops_says_goodbye_for_all(tmp_path: Path, redis_url: str) -> None:
+    async with staged(tmp_path, redis_url) as stage:
+        clients = [await stage.connect() for _ in range(5)]
+        await stage.until(lambda use: use.connections == 5)
+    bus = await Bus.open(redis_url)
+    use = (await Activity(bus).uses(["ada"]))["ada"]
+    assert use.connections == 0
+    assert use.idle_timer_s is not None
+    await bus.close()
+    for client in clients:
+        with contextlib.suppress(Exception):
+            await client.close()
+
+
+async def test_requests_and_connections_are_counted(stage: Stage) -> None:
+    def counted(outcome: str) -> float:
+        return metrics.REGISTRY.get_sample_value("torpor_proxy_requests_total", {"outcome": outcome}) or 0
+
+    def connections() -> float:
+        return metrics.REGISTRY.get_sample_value("torpor_proxy_connections") or 0
+
+    before = {outcome: counted(outcome) for outcome in ("tunnel", "unknown", "bad_request", "no_answer", "misdirected")}
+    at_first = connections()
+    client = await stage.connect()
+    assert connections() == at_first + 1
+    for raw in (
+        b"GET / HTTP/1.1\r\nHost: nobody.localhost\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
+        writer.write(raw)
+        await reader.read()
+        writer.close()
+    assert {outcome: counted(outcome) - was for outcome, was in before.items()} == dict.fromkeys(before, 1)
+    await client.close()
+    await _eventually(lambda: connections() == at_first)
+
+
+async def _eventually(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
