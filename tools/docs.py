@@ -130,9 +130,19 @@ def openapi() -> str:
     from typing import Any, cast
 
     from torpor.api.app import Health, make_app
+    from torpor.api.collecting import Collecting
+    from torpor.api.events import Events
 
     nothing: Any = None
-    app = make_app(nothing, nothing, nothing, cast(Health, nothing), base_url="http://localhost:8080")
+    app = make_app(
+        nothing,
+        nothing,
+        nothing,
+        cast(Health, nothing),
+        base_url="http://localhost:8080",
+        events=Events(nothing, nothing, 30),
+        gc=Collecting(nothing, nothing, nothing),
+    )
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
 

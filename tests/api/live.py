@@ -15,6 +15,7 @@ from typing import Any
 import asyncpg
 import uvicorn
 
+from tests.api.unasked import NO_COLLECTING
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
 from torpor.api.events import Events
@@ -221,6 +222,7 @@ async def live(database_url: str, redis_url: str, *, heartbeat_s: float = 30, pu
             Health(nothing, nothing),
             base_url=BASE_URL,
             events=Events(EventStore(service), feed, heartbeat_s),
+            gc=NO_COLLECTING,
         )
         here.described = app.openapi()
         await stack.enter_async_context(serving(app, here.path))

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from tests.api.live import background
+from tests.api.unasked import NO_EVENTS
 from tests.control.yard import IN_ERROR, RETENTION, TERM, Yard, deleted, yard
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
@@ -60,6 +61,7 @@ async def served(database_url: str) -> AsyncIterator[Served]:
             FakeRuntime(world),
             Health(nothing, nothing),
             base_url="http://localhost",
+            events=NO_EVENTS,
             gc=Collecting(here.seen, here.archives, RETENTION),
         )
         async with listening(app) as url:

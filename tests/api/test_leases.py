@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from tests.api.unasked import NO_COLLECTING, NO_EVENTS
 from tests.control.night import TERM, Night, made_night
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
@@ -80,6 +81,8 @@ async def caller_for(night: Night, user: User) -> Caller:
         FakeRuntime(FakeWorld()),
         Health(ready=nothing, coordinator=nothing),
         base_url="http://localhost:8080",
+        events=NO_EVENTS,
+        gc=NO_COLLECTING,
     )
     return Caller(app, token)
 

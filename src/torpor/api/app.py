@@ -44,18 +44,16 @@ def make_app(
     health: Health,
     *,
     base_url: str,
-    events: Events | None = None,
-    gc: Collecting | None = None,
+    events: Events,
+    gc: Collecting,
 ) -> FastAPI:
     app = FastAPI(title="Torpor", version=__version__, openapi_url="/openapi.json", docs_url=None, redoc_url=None)
     app.state.accounts = accounts
     translate_refusals(app)
     app.include_router(_sessions(accounts, secure=base_url.startswith("https:")), prefix="/api/v1", responses=DESCRIBED)
     app.include_router(_workspaces(wishes, runtime, base_url), prefix="/api/v1", responses=DESCRIBED)
-    if events is not None:
-        app.include_router(event_routes(events, wishes, base_url=base_url), prefix="/api/v1", responses=DESCRIBED)
-    if gc is not None:
-        app.include_router(gc_routes(gc), prefix="/api/v1", responses=DESCRIBED)
+    app.include_router(event_routes(events, wishes, base_url=base_url), prefix="/api/v1", responses=DESCRIBED)
+    app.include_router(gc_routes(gc), prefix="/api/v1", responses=DESCRIBED)
     app.include_router(lease_routes(wishes), prefix="/api/v1", responses=DESCRIBED)
     app.include_router(_health(health))
     app.include_router(_pages(lambda: _described(app)))
