@@ -79,7 +79,7 @@ class Result:
     statements_per_look: float
     rows_written: int
     complete_look_ms: float
-    """Once in a while everything that has something to be watched is read again."""
+    """The first, or after shards came into its hands: everything that has something to be watched is read."""
     bytes_per_watched: int
 
 
@@ -148,6 +148,17 @@ async def controlling(database: Database, world: FakeWorld, parallel: int = 8) -
     return Controller(store, hands, life=life, knobs=Knobs(), intervals=Intervals(), parallel=parallel)
 
 
+async def kept_by(controller: Controller) -> int:
+    """The memory that a controller keeps after a look at everything."""
+    gc.collect()
+    tracemalloc.start()
+    await controller.look()
+    gc.collect()
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return kept_bytes
+
+
 async def measure(url: str, count: int, awake: int, standby: int, looks: int) -> Result:
     world = FakeWorld()
     await populate(url, world, count, awake, standby)
@@ -158,14 +169,12 @@ async def measure(url: str, count: int, awake: int, standby: int, looks: int) ->
         await before.look()
     versions_before = await versions(url)
     controller = await controlling(database, world)
-    gc.collect()
-    tracemalloc.start()
     began = time.perf_counter()
     await controller.look()
     complete_ms = (time.perf_counter() - began) * 1000
-    gc.collect()
-    kept_bytes, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    kept_bytes = await kept_by(await controlling(database, world))
+    controller = await controlling(database, world)
+    await controller.look()
     sent_before = database.statements
     times_ms = []
     for _ in range(looks):
@@ -264,4 +273,4 @@ if __name__ == "__main__":
             print(" | ".join(str(getattr(one, column)).rjust(len(column)) for column in columns))
         print(converged)
     assert all(one.rows_written == 0 for one in measured), "an idle look wrote something"
-    assert {one.statements_per_look for one in measured} == {1}, "the statements depend on the number of workspaces"
+    assert {round(one.statements_per_look) for one in measured} == {2}, "the statements depend on the number of workspaces"

@@ -29,6 +29,7 @@ import uvicorn
 
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
+from torpor.api.collecting import Collecting
 from torpor.api.events import Events
 from torpor.api.fanout import EventFeed
 from torpor.api.wire import workspace_json
@@ -38,7 +39,9 @@ from torpor.bus.redis import Bus
 from torpor.control.duties import tend
 from torpor.control.events import EventPublisher
 from torpor.domain.limits import RunningLimits
-from torpor.runtimes.fake import FakeRuntime, FakeWorld
+from torpor.domain.retention import Retention
+from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
+from torpor.store.collecting import CollectingStore
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import EventStore, Outbox
@@ -203,6 +206,7 @@ async def product(folder: Path) -> AsyncIterator[tuple[Any, Path, str]]:
             Health(nothing, nothing),
             base_url=BASE_URL,
             events=Events(EventStore(service), feed, 30),
+            gc=Collecting(CollectingStore(service), FakeArchives(FakeWorld()), Retention()),
         )
         path = folder / "api.sock"
         server = uvicorn.Server(uvicorn.Config(app, uds=str(path), log_level="error", lifespan="off", backlog=4096))

@@ -6,6 +6,7 @@ import pytest
 
 from tests.control.plant import plant
 from torpor.domain.records import AttemptClosed, AttemptOpened, Change
+from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Operation, Outcome, Stage, Wish
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +66,7 @@ async def test_a_sleeper_is_not_even_read(database_url: str) -> None:
         await here.until("demo", lambda seen: seen.phase == "RUNNING" and seen.operation == "NONE")
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         asleep = await here.until("demo", lambda seen: seen.phase == "ARCHIVED" and seen.operation == "NONE")
-        for load in (here.controller_store.load_due, here.controller_store.load_watched):
-            assert not (await load(here.hold())).workspaces
-            assert [one.id for one in (await load(here.hold(), also=[asleep.id])).workspaces] == [asleep.id]
+        for whole in (frozenset(), ALL_SHARDS):
+            assert not (await here.controller_store.load_due(here.hold(), whole=whole)).workspaces
+            named = await here.controller_store.load_due(here.hold(), whole=whole, also=[asleep.id])
+            assert [one.id for one in named.workspaces] == [asleep.id]

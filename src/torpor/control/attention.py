@@ -1,8 +1,8 @@
 """Which of the workspaces at rest must be looked at?
 
 A row at rest says nothing new until its wish changes (the database tells) or something else is seen of it (told here): what was
-last seen of each is remembered, and compared with every look at the provider. Once in a while, and whenever shards change
-hands, everything is read again, so that nothing hangs on a memory.
+last seen of each is remembered, and compared with every look at the provider. Nothing hangs on that memory: shards that come
+into our hands are read whole, and with every look a few more are read again, until the round begins anew.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from torpor.domain.names import is_id
 from torpor.domain.records import NOTHING_SEEN, Observation, Survey
 from torpor.domain.shards import shard_of
 
-COMPLETE_EVERY_LOOKS = 30
+LOOKS_PER_ROUND = 64
 
 
 class Attention:
@@ -19,19 +19,21 @@ class Attention:
         self.suspects: frozenset[str] = frozenset()
         """Something that must be there was not seen of them: the next look at everything takes them along."""
         self._at_rest: dict[str, Observation] = {}
-        self._shards: frozenset[int] = frozenset()
-        self._looks_left = 0
+        self._known: frozenset[int] = frozenset()
+        """Shards that were read whole since they are ours."""
+        self._looks = 0
 
-    def wants_everything(self, shards: frozenset[int]) -> bool:
-        return self._looks_left <= 0 or shards != self._shards
+    def to_read(self, shards: frozenset[int]) -> frozenset[int]:
+        """The shards of which everything is to be read with this look, when these are ours."""
+        turn = self._looks % LOOKS_PER_ROUND
+        return frozenset(shard for shard in shards if shard not in self._known or shard % LOOKS_PER_ROUND == turn)
 
-    def looked_at_due(self) -> None:
-        self._looks_left -= 1
-
-    def looked_at_everything(self, shards: frozenset[int]) -> None:
-        self._looks_left = COMPLETE_EVERY_LOOKS
-        self._shards = shards
-        self._at_rest = {one: seen for one, seen in self._at_rest.items() if shard_of(one) in shards}
+    def looked(self, shards: frozenset[int]) -> None:
+        """Everything due was looked at, and the shards that were `to_read`; what is not ours any more is forgotten."""
+        self._looks += 1
+        if shards != self._known:
+            self._known = shards
+            self._at_rest = {one: seen for one, seen in self._at_rest.items() if shard_of(one) in shards}
 
     def is_at_rest(self, workspace_id: str, seen: Observation) -> None:
         """It needs nothing, as long as nothing else is seen of it."""
@@ -45,7 +47,7 @@ class Attention:
         different = [
             one
             for one, seen in survey.seen.items()
-            if self._at_rest.get(one) != seen and one not in looked_at and is_id(one) and shard_of(one) in self._shards
+            if self._at_rest.get(one) != seen and one not in looked_at and is_id(one) and shard_of(one) in self._known
         ]
         gone = [
             one

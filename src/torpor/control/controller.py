@@ -161,8 +161,7 @@ class Controller:
         """One pass over everything that needs a look, or over these."""
         self._failed_looks += only is None
         hold = Hold(self._life.life, self._life.shards)
-        is_complete = only is None and self._attention.wants_everything(hold.shards)
-        loaded = await self._load(only, hold, is_complete=is_complete)
+        loaded = await self._load(only, hold)
         # Taken before the look, so that what is seen was there after what they report had been done.
         landed = self._flights.landed([one.id for one in loaded.workspaces])
         survey = await self._observe(only)
@@ -180,16 +179,14 @@ class Controller:
             if decision.verdict.is_certain:
                 self._flights.was_used(workspace_id, landed.get(workspace_id))
             self._act(workspace, survey.of(workspace_id), decision, loaded.now)
-        self._attend(loaded, survey, only, hold, is_complete=is_complete)
+        self._attend(loaded, survey, only, hold)
         self._failed_looks = 0 if only is None else self._failed_looks
         self.tally.looks += 1
 
-    async def _load(self, only: frozenset[str] | None, hold: Hold, *, is_complete: bool) -> Loaded:
+    async def _load(self, only: frozenset[str] | None, hold: Hold) -> Loaded:
         if only is not None:
             return await self._store.load_these(hold, only)
-        if is_complete:
-            return await self._store.load_watched(hold, also=self._attention.suspects)
-        return await self._store.load_due(hold, also=self._attention.suspects)
+        return await self._store.load_due(hold, whole=self._attention.to_read(hold.shards), also=self._attention.suspects)
 
     def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed]) -> Decided:
         decided: Decided = {}
@@ -204,17 +201,14 @@ class Controller:
                 decided[workspace.id] = (workspace, decision)
         return decided
 
-    def _attend(self, loaded: Loaded, survey: Survey, only: frozenset[str] | None, hold: Hold, *, is_complete: bool) -> None:
+    def _attend(self, loaded: Loaded, survey: Survey, only: frozenset[str] | None, hold: Hold) -> None:
         if only is not None:
             # Seen, but no workspace of ours, nor anybody's: that is noticed once.
             for unknown in only - {one.id for one in loaded.workspaces} - loaded.elsewhere:
                 self._attention.is_at_rest(unknown, survey.of(unknown))
             return
         self._attention.suspects = frozenset()
-        if is_complete:
-            self._attention.looked_at_everything(hold.shards)
-        else:
-            self._attention.looked_at_due()
+        self._attention.looked(hold.shards)
         stirred = self._attention.stirred(survey, {one.id for one in loaded.workspaces})
         if stirred:
             self._pace.hint(*stirred)

@@ -88,13 +88,20 @@ class ControllerStore:
 
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def load_due(self, hold: Hold, *, also: Collection[str] = ()) -> Loaded:
-        """What it is time for, and these."""
-        return await self._load("due", hold, also)
-
-    async def load_watched(self, hold: Hold, *, also: Collection[str] = ()) -> Loaded:
-        """Everything that has something to be watched, and these."""
-        return await self._load("watched", hold, also)
+    async def load_due(self, hold: Hold, *, whole: Collection[int] = (), also: Collection[str] = ()) -> Loaded:
+        """What it is time for, everything of these shards that has something to be watched, and these workspaces."""
+        row = await self._database.fetchrow(
+            FOR_CONTROLLER["due"],
+            hold.life,
+            list(hold.shards),
+            list(whole),
+            [uuid.UUID(one) for one in also],
+            self._provider,
+        )
+        loaded = Loaded(row["read_at"], ())
+        if row["ids"]:
+            loaded = await self.load_these(hold, [str(one) for one in row["ids"]])
+        return replace(loaded, latch_is_released=row["latch_is_released"])
 
     async def load_these(self, hold: Hold, workspace_ids: Collection[str]) -> Loaded:
         rows = await self._database.fetch(
@@ -105,15 +112,6 @@ class ControllerStore:
         ours = [one for row in rows if row["is_ours"] and (one := _readable(row)) is not None]
         elsewhere = frozenset(str(row["id"]) for row in rows if not row["is_ours"])
         return Loaded(max(row["read_at"] for row in rows), ours, elsewhere)
-
-    async def _load(self, query: str, hold: Hold, also: Collection[str]) -> Loaded:
-        row = await self._database.fetchrow(
-            FOR_CONTROLLER[query], hold.life, list(hold.shards), [uuid.UUID(one) for one in also], self._provider
-        )
-        loaded = Loaded(row["read_at"], ())
-        if row["ids"]:
-            loaded = await self.load_these(hold, [str(one) for one in row["ids"]])
-        return replace(loaded, latch_is_released=row["latch_is_released"])
 
     async def expected_homes(self) -> Sequence[tuple[str, int]]:
         """(workspace, generation) of every home that must be there."""

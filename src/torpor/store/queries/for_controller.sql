@@ -78,28 +78,19 @@ WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
   );
 
 -- name: due
--- The workspaces of these shards for which it is time, those that we have something under way for, and those named; and
--- whether so much is missing at the provider that nothing may be touched there. What is at rest is not even read.
+-- The workspaces of our shards for which it is time, those that we have something under way for, everything in some of the shards
+-- that has something to be watched, and those named; and whether so much is missing at the provider that nothing may be touched
+-- there. What is at rest is otherwise not even read.
 SELECT clock_timestamp() AS read_at,
-       (SELECT released_at IS NOT NULL FROM latches WHERE provider = $4) AS latch_is_released,
+       (SELECT released_at IS NOT NULL FROM latches WHERE provider = $5) AS latch_is_released,
        ARRAY(
            SELECT id FROM workspaces
            WHERE (shard = ANY ($2::smallint[]) AND look_after <= clock_timestamp() AND look_after < 'infinity'
                   AND (operation = 'NONE' OR NOT is_held_by_another(held_by, $1)))
               OR (held_by = $1 AND operation <> 'NONE' AND look_after <= clock_timestamp())
-              OR id = ANY ($3::uuid[])
-       ) AS ids;
-
--- name: watched
--- The same, with everything in these shards that has something to be watched.
-SELECT clock_timestamp() AS read_at,
-       (SELECT released_at IS NOT NULL FROM latches WHERE provider = $4) AS latch_is_released,
-       ARRAY(
-           SELECT id FROM workspaces
-           WHERE (shard = ANY ($2::smallint[]) AND NOT is_settled
+              OR (shard = ANY ($3::smallint[]) AND NOT is_settled
                   AND (operation = 'NONE' OR NOT is_held_by_another(held_by, $1)))
-              OR (held_by = $1 AND operation <> 'NONE')
-              OR id = ANY ($3::uuid[])
+              OR id = ANY ($4::uuid[])
        ) AS ids;
 
 -- name: load_these
