@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from typing import Any
 
 import asyncpg
 
@@ -35,16 +36,7 @@ class Finding:
 async def examine(settings: Settings) -> list[Finding]:
     """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
     findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
-    archives_ok = await HomeArchives(settings.archives_at).reachable()
-    findings.append(
-        Finding(
-            "archive store",
-            archives_ok,
-            "answers" if archives_ok else "cannot be reached or written to",
-            "" if archives_ok else "check TORPOR_ARCHIVE_URL and its permissions",
-            blocks=not archives_ok,
-        )
-    )
+    findings.append(await _archives_finding(settings))
     runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
     findings += [
         Finding(f"confinement: {ability.what}", ability.confined, ability.how, ability.remedy)
@@ -54,14 +46,26 @@ async def examine(settings: Settings) -> list[Finding]:
     return findings
 
 
+async def _archives_finding(settings: Settings) -> Finding:
+    if settings.archive_url is None and not await asyncio.to_thread((settings.data / "archives").exists):
+        return Finding("archive store", True, "is made in the data directory by `torpor up`")
+    is_ok = await HomeArchives(settings.archives_at).reachable()
+    return Finding(
+        "archive store",
+        is_ok,
+        "answers" if is_ok else "cannot be reached or written to",
+        "" if is_ok else "check TORPOR_ARCHIVE_URL, its permissions, and whether its disk is mounted",
+        blocks=not is_ok,
+    )
+
+
 def _running_findings(settings: Settings) -> list[Finding]:
     """What a Torpor that runs here says of itself; nothing when none does."""
     try:
-        with urllib.request.urlopen(f"{settings.base_url}/health/ready", timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
-            said = json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        said = json.loads(error.read())
+        said = _ready_says(settings)
     except (OSError, ValueError):
+        return []
+    if not isinstance(said, dict):
         return []
     held_back = [
         Finding(
@@ -73,6 +77,14 @@ def _running_findings(settings: Settings) -> list[Finding]:
         for provider in said.get("held_back", [])
     ]
     return [Finding("running", bool(said.get("ready")), f"{settings.base_url} answers"), *held_back]
+
+
+def _ready_says(settings: Settings) -> Any:
+    try:
+        with urllib.request.urlopen(f"{settings.base_url}/health/ready", timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return json.loads(error.read())
 
 
 def _python_finding() -> Finding:

@@ -146,6 +146,10 @@ class Runtime(Protocol):
         """There is no container: asked to end, given its grace, then killed, the whole tree; its remains are removed."""
         ...
 
+    async def admit(self, workspace_id: str, fence: Fence) -> None:
+        """Whoever comes with an older epoch is refused from now on, though nothing else is asked for."""
+        ...
+
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
         """Run a command inside the running container, as its user, in its home. Refused `not_running` when there is none."""
         ...
@@ -178,8 +182,25 @@ class Proven:
     files: int
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies in the store under an archive's key."""
+
+    key: ArchiveKey
+    is_whole: bool
+    """It has its manifest: what has none was never finished, or is half removed."""
+
+
 class Archives(Protocol):
-    """Where homes sleep. Jobs run where the home is; what they write is immutable and named by (workspace, op_id)."""
+    """Where homes sleep. Jobs run where the home is; what they write is immutable and named by (workspace, op_id).
+
+    A store has an identity. From the first look of this process on, every verb is Unavailable where that is gone or another: a
+    disk that is not mounted is no empty store.
+    """
+
+    async def world(self) -> str:
+        """The store's identity; the first who asks gives it one."""
+        ...
 
     def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
         """Write the home under this key, read it back, compare. Repeating it finds the finished archive and proves it again."""
@@ -205,8 +226,9 @@ class Archives(Protocol):
         """Whether the store as a whole answers."""
         ...
 
-    def keys(self) -> AsyncIterator[ArchiveKey]:
-        """Every archive in the store, whether the database knows it or not; Unavailable when it cannot be listed to its end."""
+    def keys(self) -> AsyncIterator[Found]:
+        """All that lies in the store, whole or not, whether the database knows it or not; Unavailable when it cannot be listed
+        to its end."""
         ...
 
     async def remove(self, key: ArchiveKey) -> None:
@@ -239,6 +261,16 @@ class Use:
     """Seconds left; None: it has run out."""
 
 
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A connection that is no more."""
+
+    workspace_id: str
+    connection: str
+    idle_s: float
+    """How long its workspace may be idle from now on."""
+
+
 class Activity(Protocol):
     """Who is being used. Every verb raises Unavailable when the bus cannot be asked: nobody sleeps because of that."""
 
@@ -246,8 +278,8 @@ class Activity(Protocol):
         """These connections (by workspace) are live for another `lease_s`."""
         ...
 
-    async def release(self, workspace_id: str, connection: str, *, idle_s: float) -> None:
-        """The connection is closed; when it was the last one the idle timer starts."""
+    async def release(self, closed: Sequence[Closed]) -> None:
+        """These have no lease any more; where one was the last of its workspace the idle timer starts."""
         ...
 
     async def touch(self, idle_s: Mapping[str, float]) -> None:

@@ -59,7 +59,10 @@ class Settings(BaseModel):
     reconciler_archiving_timeout: Seconds = Field(1800, description="Seconds ARCHIVING may make no progress.")
     reconciler_deleting_timeout: Seconds = Field(300, description="Seconds DELETING may make no progress.")
     coordinator_lock_id: int = Field(
-        12345, description="The advisory lock that the leader of a database's controllers holds; unique in that database."
+        12345,
+        ge=-(2**63),
+        lt=2**63,
+        description="The advisory lock that the leader of a database's controllers holds; unique in that database.",
     )
     coordinator_retry_interval: Seconds = Field(5, description="Seconds between two attempts to lead.")
     coordinator_node_id: str | None = Field(
@@ -71,15 +74,18 @@ class Settings(BaseModel):
     )
 
     ttl_interval: Seconds = Field(60, description="Seconds between two looks for workspaces that nobody uses.")
-    connection_lease: Seconds = Field(
-        30, description="Seconds after which a connection through a proxy that died is forgotten."
+    connection_lease: float = Field(
+        30, ge=2, le=3600, description="Seconds after which a connection through a proxy that died is forgotten."
+    )
+    gc: Literal["on", "off"] = Field(
+        "on", description="Whether archives are collected at all; `off` while a database is restored from a backup."
     )
     gc_interval: Seconds = Field(3600, description="Seconds between two collections of archives that nobody refers to.")
     gc_grace: Seconds = Field(7200, description="Seconds between finding an archive to be an orphan and removing it.")
     gc_keep: int = Field(5, ge=1, description="How many of its last archives a workspace keeps in any case.")
     undelete_grace: Seconds = Field(7 * 86_400, description="Seconds in which a deleted workspace can be had back.")
     events_retention: Seconds = Field(86_400, description="Seconds for which missed events can be replayed.")
-    events_heartbeat: Seconds = Field(30, description="Seconds between two signs of life on a stream of events.")
+    events_heartbeat: float = Field(30, gt=0, le=300, description="Seconds between two signs of life on a stream of events.")
 
     max_running_per_user: int = Field(2, ge=0, description="How many workspaces of one user may run at once.")
     max_running_global: int = Field(100, ge=0, description="How many workspaces may run at once in all.")

@@ -3,16 +3,13 @@
 The one writer of `desired_state` and of everything else that people decide: whoever wishes something comes through here.
 """
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from torpor.activity import Ask, Touch, ignored
-from torpor.domain.errors import Reason, Refused, Unavailable
+from torpor.domain.errors import Reason, Refused
 from torpor.domain.explain import Explanation, explain
-from torpor.domain.idle import BusSays, Facts, GoDown, StayAwake, WorkLease, decide, has_step_down, reasons_to_stay
 from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits, admit
 from torpor.domain.names import check_name, is_id, is_name
@@ -21,23 +18,19 @@ from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.store.for_service import (
     ArchiveStanding,
     Attempt,
-    Due,
     NameTaken,
     NewWorkspace,
     ServiceStore,
     StoredArchive,
     User,
+    WorkspaceChange,
     Writing,
 )
 from torpor.templates.catalogue import DEFAULT, program, template
+from torpor.using import Using
 
 # Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
 SAYABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
-
-BUS_PATIENCE_S = 2.0
-LONGEST_HOLD_S = 7 * 86_400
-MOST_HOLDS = 20
-LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +54,14 @@ class Wishes:
         ttls: Ttls,
         new_id: Callable[[], str],
         hint: Callable[[str], None],
-        touch: Touch = ignored,
-        ask: Ask | None = None,
-        lease_s: float = 30,
+        using: Using | None = None,
     ) -> None:
+        self.using = using or Using(store, new_id=new_id, hint=hint)
         self._store = store
         self._limits = limits
         self._ttls = ttls
         self._new_id = new_id
         self._hint = hint
-        self._touch = touch
-        self._ask = ask
-        self._lease_s = lease_s
 
     async def create(
         self,
@@ -104,7 +93,7 @@ class Wishes:
             await writing.create(new)
         self._hint(new.id)
         if desired_state is Wish.RUNNING:
-            self._touch(new.id, new.standby_ttl_s)
+            self.using.touch(new.id, new.standby_ttl_s)
         return await self.find(user, new.id)
 
     async def find(self, user: User, id_or_name: str, *, deleted_first: bool = False) -> Workspace:
@@ -148,36 +137,38 @@ class Wishes:
         if desired_state is not None:
             _check_sayable(desired_state)
         standby_s = _check_ttl("standby_ttl", standby_ttl_s, found.standby_ttl_s)
-        archive_s = _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
+        _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
+        change = WorkspaceChange(name, standby_ttl_s, archive_ttl_s, desired_state)
         async with self._naming(name or found.name) as writing:
             workspace = await self._locked(writing, found)
             if workspace.deleted_at is not None:
                 raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
-            # Limits before names, as in `create`: two that wait for each other's would never end.
-            if desired_state is Wish.RUNNING:
+            # Limits before names, as in `create`: two that wait for each other's would never end. What was admitted already
+            # counts as it is: a limit that was lowered since must not keep anybody from clearing an error.
+            if desired_state is Wish.RUNNING and workspace.desired_state is not Wish.RUNNING:
                 admit(await writing.running_besides(found.id), self._limits)
-            if name is not None:
-                await writing.set_name(found.id, name)
-            if (standby_ttl_s, archive_ttl_s) != (None, None):
-                await writing.set_ttls(found.id, standby_ttl_s=standby_s, archive_ttl_s=archive_s)
-            if desired_state is not None:
-                await writing.set_wish(found.id, desired_state)
+            if change != WorkspaceChange():
+                await writing.change(found.id, change)
         if desired_state is Wish.RUNNING:
-            self._touch(found.id, standby_s)
+            self.using.touch(found.id, standby_s)
         return await self._wished(user, found)
 
     async def wake(self, user: User, id_or_name: str) -> Workspace:
         """Somebody knocked. Many at once wish once; a refusal leaves the wish, and an error is for a person to clear."""
         found = await self.find(user, id_or_name)
-        if not _is_awake(found):
-            async with self._store.writing() as writing:
-                workspace = await self._locked(writing, found)
-                _check_wakeable(workspace)
-                if workspace.desired_state is not Wish.RUNNING:
-                    admit(await writing.running_besides(found.id), self._limits)
-                    await writing.set_wish(found.id, Wish.RUNNING, origin=WishOrigin.WAKE)
+        # Judged while the row is held: who finds it awake must not find out later that it was just put to sleep.
+        async with self._store.writing() as writing:
+            workspace = await self._locked(writing, found)
+            _check_wakeable(workspace)
+            is_awake = workspace.desired_state is Wish.RUNNING
+            if is_awake:
+                await writing.touch_access({found.id: 0.0})
+            else:
+                admit(await writing.running_besides(found.id), self._limits)
+                await writing.set_wish(found.id, Wish.RUNNING, origin=WishOrigin.WAKE)
+        if not is_awake:
             self._hint(found.id)
-        self._touch(found.id, found.standby_ttl_s)
+        self.using.touch(found.id, workspace.standby_ttl_s)
         return await self.find(user, found.id)
 
     async def delete(self, user: User, id_or_name: str, *, purge: bool = False) -> Workspace:
@@ -220,109 +211,21 @@ class Wishes:
     async def archives(self, user: User, id_or_name: str) -> Sequence[StoredArchive]:
         return await self._store.archives((await self.find(user, id_or_name)).id)
 
-    # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def hold(self, user: User, id_or_name: str, *, reason: str, seconds: float) -> WorkLease:
-        """Keep it awake while it is: a hold wakes nobody, and outlives no expiry."""
-        reason = reason.strip()
-        _check_hold(reason, seconds)
-        found = await self.find(user, id_or_name)
-        async with self._store.writing() as writing:
-            # Whoever puts it to sleep holds the same row meanwhile, so this comes before that or after it.
-            workspace = await self._locked(writing, found)
-            if workspace.deleted_at is not None:
-                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
-            if len(await writing.work_leases(workspace.id)) >= MOST_HOLDS:
-                raise Refused("bad_lease", f"{workspace.name!r} is held {MOST_HOLDS} times already; end one of them first")
-            return await writing.create_work_lease(
-                self._new_id(), workspace.id, reason=reason, created_by=user.username, lives_s=seconds
-            )
-
-    async def holds(self, user: User, id_or_name: str) -> Sequence[WorkLease]:
-        return await self._store.work_leases((await self.find(user, id_or_name)).id)
-
-    async def end_hold(self, user: User, id_or_name: str, lease_id: str | None = None) -> None:
-        """This one, or all there are."""
-        found = await self.find(user, id_or_name)
-        ended = 0
-        if lease_id is None or is_id(lease_id):
-            async with self._store.writing() as writing:
-                ended = await writing.delete_work_leases(found.id, lease_id)
-        if lease_id is not None and not ended:
-            raise Refused("not_found", f"{found.name!r} is not held by {lease_id!r}", workspace=found.name)
-
-    @contextlib.asynccontextmanager
-    async def using(self, workspace: Workspace) -> AsyncIterator[None]:
-        """It is used for as long as this takes, a command that runs in it, for one."""
-        touching = asyncio.create_task(self._keep_touching(workspace))
-        try:
-            yield
-        finally:
-            touching.cancel()
-            self._touch(workspace.id, workspace.standby_ttl_s)
-
-    async def _keep_touching(self, workspace: Workspace) -> None:
-        while True:
-            self._touch(workspace.id, workspace.standby_ttl_s)
-            await asyncio.sleep(workspace.standby_ttl_s / 3)
-
-    async def due(self, to: Wish, *, after: Due | None, limit: int) -> Sequence[Due]:
-        """Those whose time for this step down is up as far as their rows can tell, in that order."""
-        return await self._store.due(to, after=after, limit=limit)
-
-    async def used(self, seconds_ago: Mapping[str, float], *, term: int) -> None:
-        """When each was last used, as the leader of this term learned it from the bus."""
-        if seconds_ago:
-            async with self._store.writing() as writing:
-                await writing.require_term(term)
-                await writing.touch_access(seconds_ago)
-
-    async def stopped(self, workspace_ids: Sequence[str]) -> None:
-        """Their programs have just been stopped: until now they could be used."""
-        async with self._store.writing() as writing:
-            await writing.touch_access(dict.fromkeys(workspace_ids, 0.0))
-
-    async def let_sleep(self, workspace_id: str, *, term: int, to: Wish, ask: Ask, lease_s: float) -> bool:
-        """Put it to sleep, if this term stands and nothing at all speaks against it any more; whether it was."""
-        async with self._store.writing() as writing:
-            await writing.require_term(term)
-            workspace = await writing.lock(workspace_id)
-            if workspace is None:
-                return False
-            leases = await writing.work_leases(workspace_id)
-            now = await writing.now()
-            # Last of all: who connects after this has been there for less time than the commit takes.
-            bus = await _ask_soon(ask, workspace_id) if to is Wish.STANDBY else None
-            match decide(Facts(workspace, leases, bus, lease_s, now)):
-                case GoDown(wish) if wish is to:
-                    await writing.set_wish(workspace_id, wish, origin=WishOrigin.IDLE)
-                case _:
-                    return False
-        self._hint(workspace_id)
-        return True
-
     async def explained(self, user: User, id_or_name: str) -> tuple[Workspace, Explanation]:
         found = await self.find(user, id_or_name)
         keys = tuple(str(one.archive.key) for one in await self._store.archives(found.id))
         held_back_at = tuple(latch.provider for latch in await self._store.latches() if latch.released_at is None)
-        return found, explain(found, keys, held_back_at, await self._why_awake(found))
+        can_be_undeleted = await self._can_be_undeleted(found, keys)
+        return found, explain(found, keys, held_back_at, await self.using.why_awake(found), can_be_undeleted)
 
-    async def _why_awake(self, workspace: Workspace) -> tuple[StayAwake, ...] | None:
-        """What keeps it from going down a step by itself; None where there is no such step."""
-        if not has_step_down(workspace):
-            return None
-        leases = await self._store.work_leases(workspace.id)
-        bus = await self._ask_quietly(workspace.id) if workspace.phase is Phase.RUNNING else None
-        return reasons_to_stay(Facts(workspace, leases, bus, self._lease_s, await self._store.now()))
-
-    async def _ask_quietly(self, workspace_id: str) -> BusSays | None:
-        """That the bus cannot be asked is a fact like any other."""
-        if self._ask is None:
-            return None
-        try:
-            return (await self._ask([workspace_id]))[workspace_id]
-        except Unavailable:
-            return None
+    async def _can_be_undeleted(self, workspace: Workspace, kept_keys: tuple[str, ...]) -> bool:
+        """Whether `undelete` would be accepted just now."""
+        if workspace.deleted_at is None or workspace.purge:
+            return False
+        if workspace.archive is not None and str(workspace.archive.key) not in kept_keys:
+            return False
+        bearer = await self._store.by_name(workspace.name)
+        return bearer is None or bearer.deleted_at is not None
 
     async def latches(self) -> Sequence[Latch]:
         """Providers at which nothing is touched, because too much has disappeared there at once."""
@@ -411,19 +314,6 @@ def _check_sayable(desired_state: Wish) -> None:
         raise Refused("bad_wish", f"{desired_state} cannot be wished like this; use DELETE", allowed=list(SAYABLE))
 
 
-async def _ask_soon(ask: Ask, workspace_id: str) -> BusSays:
-    """Others wait for the row meanwhile."""
-    try:
-        async with asyncio.timeout(BUS_PATIENCE_S):
-            return (await ask([workspace_id]))[workspace_id]
-    except TimeoutError:
-        raise Unavailable(f"the bus did not answer within {BUS_PATIENCE_S:g} s") from None
-
-
-def _is_awake(workspace: Workspace) -> bool:
-    return workspace.desired_state is Wish.RUNNING and workspace.error is None
-
-
 def _check_wakeable(workspace: Workspace) -> None:
     if workspace.deleted_at is not None:
         raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
@@ -433,13 +323,6 @@ def _check_wakeable(workspace: Workspace) -> None:
             f"{workspace.name!r} is in ERROR, and waking does not clear that: {workspace.error.message}",
             workspace=workspace.name,
         )
-
-
-def _check_hold(reason: str, seconds: float) -> None:
-    if not 1 <= len(reason) <= LONGEST_REASON:
-        raise Refused("bad_lease", f"say why, in 1 to {LONGEST_REASON} characters; these are {len(reason)}")
-    if not 1 <= seconds <= LONGEST_HOLD_S:
-        raise Refused("bad_lease", f"seconds is {seconds:g}; allowed are 1 to {LONGEST_HOLD_S} (7 days)")
 
 
 def _check_ttl(what: str, seconds: int | None, default: int) -> int:

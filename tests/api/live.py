@@ -127,7 +127,9 @@ class Client:
 
 
 class Live:
-    def __init__(self, path: Path, url: str, connection: Any, feed: EventFeed, publisher: EventPublisher) -> None:
+    def __init__(
+        self, path: Path, url: str, connection: Any, feed: EventFeed, publisher: EventPublisher, events_store: EventStore
+    ) -> None:
         self.path = path
         self.url = url
         self.db = connection
@@ -137,6 +139,17 @@ class Live:
         self.clients: list[Client] = []
         self.following: asyncio.Task[None] | None = None
         self.described: dict[str, Any] = {}
+        self.store: ServiceStore | None = None
+        self.events_store = events_store
+
+    async def sign_up(self, name: str, *, is_admin: bool = False) -> Person:
+        assert self.store is not None
+        await self.store.create_user(name, is_admin=is_admin, password=None)
+        known = await self.store.user_by_name(name)
+        assert known is not None
+        self.people[name] = Person(uuid.UUID(known[0].id), new_token())
+        await self.store.create_token(known[0].id, "test", digest(self.people[name].token), lives_s=None)
+        return self.people[name]
 
     async def create(self, name: str, owner: str = "ada") -> str:
         workspace_id = uuid.uuid4()
@@ -193,16 +206,13 @@ async def live(database_url: str, redis_url: str, *, heartbeat_s: float = 30, pu
         encode = partial(workspace_json, base_url=BASE_URL)
         publisher = EventPublisher(Outbox(controller), Feed(bus), encode=encode, retention_s=86_400)
         await connection.add_listener("workspace_changes", lambda *_: publisher.wake.set())
-        feed = EventFeed(EventStore(service), Feed(bus), encode=encode)
+        events_store = EventStore(service)
+        feed = EventFeed(events_store, Feed(bus), encode=encode)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))
-        here = Live(folder / "api.sock", database_url, connection, feed, publisher)
-        people = ServiceStore(service)
+        here = Live(folder / "api.sock", database_url, connection, feed, publisher, events_store)
+        people = here.store = ServiceStore(service)
         for name, is_admin in (("ada", False), ("bob", False), ("root", True)):
-            await people.create_user(name, is_admin=is_admin, password=None)
-            known = await people.user_by_name(name)
-            assert known is not None
-            here.people[name] = Person(uuid.UUID(known[0].id), new_token())
-            await people.create_token(known[0].id, "test", digest(here.people[name].token), lives_s=None)
+            await here.sign_up(name, is_admin=is_admin)
 
         wishes = Wishes(
             people,
@@ -221,7 +231,7 @@ async def live(database_url: str, redis_url: str, *, heartbeat_s: float = 30, pu
             FakeRuntime(FakeWorld()),
             Health(nothing, nothing),
             base_url=BASE_URL,
-            events=Events(EventStore(service), feed, heartbeat_s),
+            events=Events(events_store, feed, heartbeat_s),
             gc=NO_COLLECTING,
         )
         here.described = app.openapi()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -14,7 +15,7 @@ from tests.api.unasked import NO_EVENTS
 from tests.control.yard import IN_ERROR, RETENTION, TERM, Yard, deleted, yard
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
-from torpor.api.collecting import Collecting
+from torpor.api.collecting import Collecting, _preview, _Shared
 from torpor.cli.client import Api
 from torpor.cli.collecting import wait_for_report
 from torpor.cli.ends import Ended, ExitCode
@@ -93,7 +94,9 @@ async def test_the_preview_tells_what_a_collection_then_does(served: Served) -> 
     gone = await here.workspace("gone", **deleted(days=8))
     old = await here.archive(gone, hours=200, orphan_since="now() - interval '3 hours'")
     fresh = await here.archive(gone, hours=199, orphan_since="now() - interval '1 hour'")
-    stranger = await here.archive(demo, hours=0, in_table=False)
+    stranger = await here.archive(await here.workspace("restored"), hours=0, in_table=False)
+    left_over = await here.archive(demo, hours=0, in_table=False)
+    await here.operation(left_over)
     lost = await here.archive(await here.workspace("lost"), hours=5, in_store=False)
     before = await here.everything()
 
@@ -104,12 +107,14 @@ async def test_the_preview_tells_what_a_collection_then_does(served: Served) -> 
         (fresh, "wait", "expired", "gone"),
         (third, "mark", "superseded", "demo"),
     ]
-    assert preview["kept"] == {"in_error": 1, "pointed_at": 1, "recent": 3}
+    assert preview["kept"] == {"in_error": 1, "pointed_at": 1, "recent": 1, "unquestioned": 2}
     assert (preview["would_mark"], preview["waiting"], preview["would_remove"]) == (1, 1, 1)
     assert preview["would_free_bytes"] == 1000
     assert preview["unknown"] == [stranger]
+    assert preview["left_over"] == [left_over]
+    assert preview["would_skip"] is None
     assert preview["missing"] == [lost]
-    assert preview["last"] == {"requested_at": None, "tried_at": None, "ran_at": None, "report": None}
+    assert preview["last"] == {"requested_at": None, "tried_at": None, "ran_at": None, "report": None, "skipped": None}
 
     await here.collect()
     assert await here.rows() == {
@@ -120,6 +125,7 @@ async def test_the_preview_tells_what_a_collection_then_does(served: Served) -> 
         calm: (False, False),
         fresh: (True, False),
         lost: (False, False),
+        left_over: (True, False),
     }
     after = await served.ask(lambda api: api.gc_preview())
     assert after["last"]["report"]["removed"] == 1
@@ -170,3 +176,83 @@ async def test_a_store_that_is_out_cannot_be_looked_at(served: Served) -> None:
     with pytest.raises(Ended) as refused:
         await served.ask(Api.gc_preview)
     assert refused.value.code == "unavailable"
+
+
+async def test_a_crowd_shares_one_listing_and_whoever_leaves_takes_it_from_nobody(served: Served) -> None:
+    collecting = Collecting(served.here.seen, served.here.archives, RETENTION)
+    previewed, listings, goes_on = _Shared(lambda: _preview(collecting)), 0, asyncio.Event()
+
+    async def count(verb: str, workspace_id: str) -> None:
+        nonlocal listings
+        if (verb, workspace_id) == ("keys", ""):
+            listings += 1
+            await goes_on.wait()
+
+    served.world.interfere = count
+    crowd = [asyncio.create_task(previewed()) for _ in range(5)]
+    while not listings:
+        await asyncio.sleep(0.005)
+    crowd[0].cancel()
+    crowd.append(asyncio.create_task(previewed()))
+    await asyncio.wait(crowd[:1])
+    goes_on.set()
+    first, *others = await asyncio.gather(*crowd[1:])
+    assert all(other is first for other in others)
+    assert listings == 1
+    assert await previewed() is not first
+    assert listings == 2
+
+
+async def test_the_preview_goes_by_what_the_leader_goes_by(served: Served) -> None:
+    """Its own settings may be others."""
+    here = served.here
+    demo = await here.workspace("demo")
+    keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]
+    assert {item["key"] for item in (await served.ask(Api.gc_preview))["items"]} == {keys[2], keys[3]}
+    await here.collect(replace(RETENTION, keep=3))
+    assert [item["key"] for item in (await served.ask(Api.gc_preview))["items"]] == [keys[3]]
+
+
+async def test_the_preview_says_that_a_collection_would_touch_nothing_and_that_marks_begin_anew(served: Served) -> None:
+    here = served.here
+    purged = await here.workspace("purged", **deleted(days=1), purge="true")
+    await here.archive(purged, hours=1, orphan_since="now() - interval '3 hours'")
+    await here.owner.execute("INSERT INTO latches (provider, expected, missing) VALUES ('process', 9, 5)")
+    assert "homes are missing at process" in (await served.ask(Api.gc_preview))["would_skip"]
+    await here.owner.execute("UPDATE housekeeping SET gc_ended_at = now() - interval '1 day'")
+    preview = await served.ask(Api.gc_preview)
+    assert (preview["would_mark"], preview["would_remove"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "removed"),
+    [
+        ('{"started_at": "2026-03-01T12:00:00Z", "ended_at": "2026-03-01T12:00:01Z", "removed": 3, "of_the_future": 1}', 3),
+        ('{"removed": "many"}', None),
+    ],
+)
+async def test_a_report_of_another_version_is_read_as_far_as_possible(served: Served, stored: str, removed: int | None) -> None:
+    await served.here.owner.execute("UPDATE housekeeping SET gc_report = $1", stored)
+    report = (await served.ask(Api.gc_report))["report"]
+    assert (report and report["removed"]) == removed
+
+
+async def test_undelete_is_offered_while_it_would_be_accepted(served: Served) -> None:
+    here = served.here
+
+    async def is_offered() -> bool:
+        told = await served.ask(lambda api: api.explain(demo))
+        return any("undelete" in way["command"] for way in told["ways_out"])
+
+    demo = await here.workspace("demo", **deleted(days=8))
+    await here.point(demo, await here.archive(demo, hours=1))
+    assert await is_offered()
+    namesake = await here.workspace("demo")
+    assert not await is_offered()
+    await here.change(namesake, **deleted(days=1))
+    assert await is_offered()
+    await here.collect()
+    assert not await is_offered()
+    with pytest.raises(Ended) as refused:
+        await served.ask(lambda api: api.undelete(demo))
+    assert refused.value.code == "archive_collected"

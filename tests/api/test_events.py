@@ -4,18 +4,25 @@ import asyncio
 import random
 import re
 import resource
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from tests.api.live import PATIENCE_S, TERM, Client, Received, background, live
 from torpor import metrics
 from torpor.api import events as events_module
 from torpor.api import fanout
+from torpor.api.events import STREAMS_PER_USER
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
+from torpor.domain.events import EventKind, Told, body, to_message
+from torpor.domain.records import Workspace
 from torpor.domain.states import Phase
+from torpor.store import events as store_module
 
 pytestmark = pytest.mark.anyio
 
@@ -220,6 +227,130 @@ async def test_who_comes_again_and_again_misses_nothing(database_url: str, redis
             assert [one.id for one in seen] == list(range(start + 1, start + 1 + 2 * changes))
 
 
+# ── what was shown already ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("target", "since"), [("/workspaces/w/events", None), ("/workspaces/w/events", 0), ("/events", 0)])
+async def test_after_how_it_stands_comes_nothing_older(
+    database_url: str, redis_url: str, target: str, since: int | None
+) -> None:
+    """Whoever comes while nobody leads is shown what has no id yet."""
+    async with live(database_url, redis_url, publishes=False) as here:
+        workspace_id = await here.create("demo")
+        await here.change("demo", times=3)
+        await here.db.execute("UPDATE workspaces SET phase = 'STANDBY' WHERE name = 'demo'")
+        await here.db.execute("UPDATE workspaces SET name = 'renamed' WHERE name = 'demo'")
+        client = await here.follow(target.replace("/w/", f"/{workspace_id}/"), since=since)
+        shown = (await client.some(1 if since is None else 2))[-1]
+        assert (shown.body["workspace"]["name"], shown.wish_version) == ("renamed", 4)
+        await here.publisher.do(TERM)
+        await here.db.execute("UPDATE workspaces SET name = 'again' WHERE name = 'renamed'")
+        await here.publisher.do(TERM)
+        await here.change("again")
+        await here.publisher.do(TERM)
+        news = await client.some(2)
+        assert [(one.body["workspace"]["name"], one.wish_version) for one in news] == [("again", 4), ("again", 5)]
+
+
+async def test_what_changes_while_all_is_shown_is_told_once(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events_module, "PAGE", 1)
+    async with live(database_url, redis_url) as here:
+        names = ["a", "b", "c"]
+        for name in names:
+            await here.create(name)
+        await here.until_handed_out()
+        store = here.events_store
+        shown_all = store.standing_all
+
+        async def changing(*about: Any, **how: Any) -> Any:
+            page = await shown_all(*about, **how)
+            for name in names:
+                await here.change(name)
+            await here.until_handed_out()
+            return page
+
+        monkeypatch.setattr(store, "standing_all", changing)
+        client = await here.follow("/events", since=0)
+        # Four pages, the last of them empty: each is shown as it stood then, and told of what was changed later.
+        told = await client.some(1 + 3 + 4 + 3 + 2)
+        seen = {name: [one.wish_version for one in told[1:] if one.body["workspace"]["name"] == name] for name in names}
+        assert seen == {"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5], "c": [3, 4, 5]}
+
+
+async def test_replaying_lets_the_others_have_their_turn() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with background(other()):
+        told = [{"id": number, "event": "heartbeat"} for number in range(10 * fanout.AT_ONCE + 1)]
+        parts = [part async for part in fanout.in_parts(told)]
+    assert b"".join(parts) == b"".join(fanout.frame(one) for one in told)
+    assert len(parts) == 11
+    assert turns >= 10
+
+
+# ── who may ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+END = {
+    "revoked": "DELETE FROM tokens WHERE user_id = $1",
+    "expired": "UPDATE tokens SET expires_at = now() WHERE user_id = $1",
+    "demoted": "UPDATE users SET is_admin = false WHERE id = $1",
+}
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize("how", END)
+async def test_who_may_not_any_more_is_not_told_any_more(database_url: str, redis_url: str, how: str, is_busy: bool) -> None:
+    async with live(database_url, redis_url, heartbeat_s=0.2) as here:
+        await here.create("demo")
+        await here.until_handed_out()
+        of_all = await here.follow("/events", by="root")
+        of_one = await here.follow("/workspaces/demo/events", by="root")
+        stays = await here.follow("/events", by="ada")
+        for client in (of_all, of_one, stays):
+            assert await client.next() is not None
+
+        async def busy() -> None:
+            while is_busy:
+                await here.change("demo")
+                await asyncio.sleep(0.02)
+
+        async with background(busy()):
+            await here.db.execute(END[how], here.people["root"].id)
+            async with asyncio.timeout(PATIENCE_S):
+                for client in (of_all, of_one):
+                    while await client.next() is not None:
+                        pass
+        assert streams() == 1
+        again = await here.follow("/workspaces/demo/events", by="root")
+        assert again.status == (404 if how == "demoted" else 401)
+        assert await stays.next() is not None
+
+
+async def test_nobody_follows_a_hundred_times_over(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "STREAMS_PER_USER", 5)
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        tried = await asyncio.gather(*(here.follow(target) for target in ("/events", "/workspaces/demo/events") * 5))
+        let_in = [client for client in tried if client.status == 200]
+        refused = [client for client in tried if client.status == 429]
+        assert (len(let_in), len(refused)) == (5, 5)
+        assert int(refused[0].headers["retry-after"]) > 0
+        assert (await refused[0].text())["code"] == "too_many_streams"
+        assert (await here.follow("/events", by="bob")).status == 200, "each has their own"
+        let_in[0].leave()
+        await until(lambda: streams() == 5)
+        assert (await here.follow("/events")).status == 200
+        assert (await here.follow("/events")).status == 429
+
+
 # ── when nothing happens ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -287,6 +418,98 @@ async def test_what_comes_twice_or_is_nonsense_is_passed_over(database_url: str,
         await bus.close()
         await here.change("demo")
         assert [one.id for one in await client.some(2)] == [start + 1, start + 2]
+
+
+async def test_what_another_installation_says_on_the_same_bus_is_not_ours(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "POLL_S", NEVER_S)
+    async with live(database_url, redis_url, publishes=False) as here:
+        await here.create("demo")
+        await here.publisher.do(TERM)
+        start = await here.until_handed_out()
+        client = await here.follow("/events", by="root")
+        assert await client.next() is not None
+        # The other one has got just as far.
+        theirs = body(EventKind.STATE_CHANGED, start + 1, workspace={"id": "theirs"})
+        told = Told(start + 1, start, 1, "theirs", str(here.people["root"].id), theirs)
+        bus = await Bus.open(redis_url)
+        await bus.ask(("PUBLISH", "workspace:theirs", to_message(told, str(uuid.uuid4()))))
+        await bus.close()
+        await here.change("demo")
+        await here.publisher.do(TERM)
+        (ours,) = await client.some(1)
+        assert (ours.id, ours.body["workspace"]["name"]) == (start + 1, "demo")
+
+
+async def test_what_could_not_be_handed_out_is_handed_out_later(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "RETRY_S", 0.01)
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        start = await here.until_handed_out()
+        client = await here.follow("/workspaces/demo/events")
+        await client.some(1)
+        frame = fanout.frame
+        faults = [MemoryError()]
+
+        def failing(told: Mapping[str, Any]) -> bytes:
+            if faults:
+                raise faults.pop()
+            return frame(told)
+
+        monkeypatch.setattr(fanout, "frame", failing)
+        await here.change("demo", times=2)
+        assert [one.id for one in await client.some(2)] == [start + 1, start + 2]
+
+
+@pytest.mark.parametrize("fault", ["stored", "told"])
+async def test_one_that_cannot_be_read_or_told_ends_no_stream(database_url: str, redis_url: str, fault: str) -> None:
+    async with live(database_url, redis_url) as here:
+        here.publisher._encode = here.feed._encode = unable(here.feed._encode, fault)
+        await here.create("demo")
+        start = await here.until_handed_out()
+        client = await here.follow("/events", by="root")
+        assert await client.next() is not None
+        if fault == "stored":
+            await here.db.execute(BREAK)
+        await here.create("broken")
+        await here.change("demo")
+        assert [one.id for one in await client.some(1)] == [start + 2]
+        again = await here.follow("/events", by="root", since=start)
+        if fault == "stored":
+            assert [one.id for one in await again.some(1)] == [start + 2]
+
+
+BREAK = """
+CREATE FUNCTION break() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.row := NEW.row || '{"version": "x"}';
+    RETURN NEW;
+END $$;
+CREATE TRIGGER break BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.row ->> 'name' = 'broken') EXECUTE FUNCTION break();
+"""
+
+
+def unable(encode: Callable[[Workspace], Mapping[str, Any]], fault: str) -> Callable[[Workspace], Mapping[str, Any]]:
+    def told(workspace: Workspace) -> Mapping[str, Any]:
+        if fault == "told" and workspace.name == "broken":
+            raise ZeroDivisionError
+        return encode(workspace)
+
+    return told
+
+
+async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "POLL_S", 0.02)
+    monkeypatch.setattr(fanout, "WARN_EVERY_S", 0.02)
+    monkeypatch.setattr(store_module, "MANY_UNNUMBERED", 3)
+    with structlog.testing.capture_logs() as logged:
+        async with live(database_url, redis_url, publishes=False) as here:
+            await here.create("demo")
+            await here.change("demo", times=3)
+            await until(lambda: any(line["event"] == "events_unnumbered" for line in logged))
 
 
 async def test_without_the_bus_it_only_takes_longer(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,6 +611,20 @@ async def test_a_slow_reader_is_dropped_and_the_others_go_on(
         )
 
 
+async def test_long_events_wait_only_up_to_so_many_bytes() -> None:
+    stream = fanout.Stream()
+    stream.go_live(after=0)
+    framed = b"x" * (fanout.STREAM_HOLDS_BYTES // 4)
+    told = [Told(number, number - 1, number, "w", "ada", {}) for number in range(1, 10)]
+    for one in told[:4]:
+        stream.offer(one, framed)
+    assert await stream.next(within_s=NEVER_S) == 4 * framed, "who keeps up may go on"
+    for one in told[4:]:
+        assert not stream.is_ended
+        stream.offer(one, framed)
+    assert stream.is_ended
+
+
 async def test_when_nobody_follows_any_more_every_stream_ends(database_url: str, redis_url: str) -> None:
     async with live(database_url, redis_url) as here:
         await here.create("demo")
@@ -448,9 +685,10 @@ async def test_two_thousand_streams_and_a_burst(database_url: str, redis_url: st
     async with live(database_url, redis_url) as here:
         await here.create("demo")
         start = await here.until_handed_out()
-        host = f"Host: localhost\r\nAuthorization: Bearer {here.people['ada'].token}\r\n"
+        people = [await here.sign_up(f"admin-{number}", is_admin=True) for number in range(many // STREAMS_PER_USER)]
         clients: list[Counting] = []
         for number in range(many):
+            host = f"Host: localhost\r\nAuthorization: Bearer {people[number % len(people)].token}\r\n"
             target = "/workspaces/demo/events" if number % 2 else "/events"
             client = Counting(f"GET /api/v1{target} HTTP/1.1\r\n{host}\r\n".encode(), until_id=start + burst)
             await asyncio.get_running_loop().create_unix_connection(client.itself, str(here.path))

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -15,11 +17,14 @@ from tests.api.unasked import NO_COLLECTING, NO_EVENTS
 from tests.control.night import TERM, Night, made_night
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import COMMAND_TIMEOUT_S
 from torpor.domain.errors import Reason, Refused
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.runtimes.fake import FakeRuntime, FakeWorld
 from torpor.store.for_service import User
+from torpor.wishes import Ttls, Wishes
 
 pytestmark = pytest.mark.anyio
 
@@ -132,14 +137,14 @@ async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(n
 
     async def hold() -> str:
         try:
-            await night.wishes.hold(night.user, "ada", reason="x", seconds=60)
+            await night.using.hold(ada, by="ada", reason="x", seconds=60)
         except Refused as refused:
             return refused.code
         return "held"
 
     assert Counter(await asyncio.gather(*(hold() for _ in range(30)))) == {"held": 20, "bad_lease": 10}
     await night.owner.execute("UPDATE work_leases SET created_at = now() - interval '2 h', expires_at = now() - interval '1 h'")
-    assert await night.wishes.holds(night.user, "ada") == []
+    assert await night.using.holds(ada) == []
     assert await hold() == "held"
     assert await night.owner.fetchval("SELECT count(*) FROM work_leases WHERE workspace_id = $1::text::uuid", ada.id) == 1
 
@@ -159,13 +164,12 @@ async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: Nig
 
 
 async def test_a_hold_belongs_to_its_workspace(night: Night) -> None:
-    await night.workspace("ada")
-    await night.workspace("bob")
-    held = await night.wishes.hold(night.user, "ada", reason="x", seconds=60)
+    ada, bob = await night.workspace("ada"), await night.workspace("bob")
+    held = await night.using.hold(ada, by="ada", reason="x", seconds=60)
     with pytest.raises(Refused):
-        await night.wishes.end_hold(night.user, "bob", held.id)
-    await night.wishes.end_hold(night.user, "bob")
-    assert await night.wishes.holds(night.user, "ada") == [held]
+        await night.using.end_hold(bob, held.id)
+    await night.using.end_hold(bob)
+    assert await night.using.holds(ada) == [held]
 
 
 async def test_what_is_deleted_is_not_held(night: Night, call: Caller) -> None:
@@ -180,7 +184,7 @@ async def test_what_is_deleted_is_not_held(night: Night, call: Caller) -> None:
 
 async def test_why_it_is_awake_is_told(night: Night, call: Caller) -> None:
     ada = await night.workspace()
-    await night.wishes.hold(night.user, "ada", reason="a long build", seconds=60)
+    await night.using.hold(ada, by="ada", reason="a long build", seconds=60)
     await night.activity.renew({ada.id: frozenset({"one", "two"})}, lease_s=60)
     await night.activity.touch({ada.id: 60})
     status, told = await call("GET", "ada/explain")
@@ -194,6 +198,19 @@ async def test_a_bus_that_cannot_be_asked_is_a_fact(database_url: str, tmp_path:
     async with made_night(database_url, f"unix://{tmp_path}/nowhere") as night:
         await night.workspace()
         _, explained = await night.wishes.explained(night.user, "ada")
+        assert [stay.why for stay in explained.awake] == ["BUS_OUT"]
+
+
+async def test_a_bus_that_hangs_is_not_waited_for(database_url: str, tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "bus") as server, made_night(database_url, server.url) as night:
+        await night.workspace()
+        assert server.pid
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT_S - 0.5):
+                _, explained = await night.wishes.explained(night.user, "ada")
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
         assert [stay.why for stay in explained.awake] == ["BUS_OUT"]
 
 
@@ -263,15 +280,57 @@ async def test_what_is_deleted_is_not_woken(night: Night) -> None:
     assert refused.value.code == "is_deleted"
 
 
+# ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_is_said_at_once_is_one_change(night: Night, call: Caller) -> None:
+    ada = await night.workspace(phase=Phase.STANDBY)
+    told = "SELECT count(*) FROM outbox"
+    before = await night.owner.fetchval(told)
+    body = {"name": "eve", "standby_ttl": 70, "archive_ttl": 80, "desired_state": "RUNNING"}
+    status, changed = await call("PATCH", "ada", body)
+    assert status == 200
+    assert {key: changed[key] for key in body} == body
+    assert await night.owner.fetchval(told) == before + 1
+    seen = await night.look(ada)
+    assert (seen.wish_version, seen.wish_origin) == (ada.wish_version + 1, WishOrigin.PERSON)
+    assert seen.last_access_at > ada.last_access_at
+
+    assert (await call("PATCH", "eve", {"standby_ttl": 90}))[0] == 200
+    lowered = await night.look(ada)
+    assert (lowered.name, lowered.standby_ttl_s, lowered.archive_ttl_s) == ("eve", 90, 80)
+    assert (lowered.wish_version, lowered.wished_at, lowered.desired_state) == (seen.wish_version, seen.wished_at, Wish.RUNNING)
+    assert (await call("PATCH", "eve", {}))[0] == 200
+    assert await night.look(ada) == lowered
+
+
+async def test_a_limit_that_was_lowered_keeps_nobody_from_clearing_an_error(database_url: str, redis_url: str) -> None:
+    async with made_night(database_url, redis_url) as night:
+        ada, _ = await night.workspace("ada"), await night.workspace("bob")
+        await night.set(ada, ERROR.format(reason=Reason.ACTION_FAILED))
+        wishes = Wishes(
+            night.service,
+            limits=RunningLimits(per_user=1, overall=1),
+            ttls=Ttls(),
+            new_id=lambda: "",
+            hint=night.hints.append,
+        )
+        wished = await wishes.wish(night.user, "ada", Wish.RUNNING)
+        assert wished.wish_version == ada.wish_version + 1
+        await wishes.wish(night.user, "ada", Wish.STANDBY)
+        with pytest.raises(Refused) as refused:
+            await wishes.wish(night.user, "ada", Wish.RUNNING)
+        assert refused.value.code == "limit_reached"
+
+
 # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_it_is_in_use_for_as_long_as_a_command_takes(night: Night) -> None:
     ada = await night.workspace()
     touched: list[float] = []
-    wishes = night.wishes
-    wishes._touch = lambda _workspace, idle_s: touched.append(idle_s)
-    async with wishes.using(ada):
+    night.using.touch = lambda _workspace, idle_s: touched.append(idle_s)
+    async with night.using.keeping_awake(ada):
         await _eventually(lambda: len(touched) >= 3)
     so_far = len(touched)
     await asyncio.sleep(0.5)

@@ -12,7 +12,10 @@ from torpor.runtimes.process.placeholders import Known
 SOURCE = Path(torpor.__file__).parent
 # Said by `torpor up` and the front before there is an API, or by the command line itself.
 NOT_OVER_HTTP = {
+    "another_archive_store",
     "bad_role",
+    "name_in_use",
+    "schema_is_old",
     "already_controlled",
     "already_up",
     "bad_archive_url",

@@ -21,12 +21,14 @@ def options_for(port: int) -> dict[str, str]:
 
 
 class S3:
-    """Unfinished uploads by their id, and the paths of objects."""
+    """Unfinished uploads by their id, the paths of objects, and small objects that were put there in one piece."""
 
     def __init__(self) -> None:
         self.uploads: set[str] = set()
         self.objects: set[str] = set()
+        self.contents: dict[str, bytes] = {}
         self.received = b""
+        self.is_create = False
         s3 = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -35,9 +37,11 @@ class S3:
             def handle_any(self) -> None:
                 s3.received = self.rfile.read(int(self.headers.get("content-length") or 0))
                 parts = urlsplit(self.path)
+                s3.is_create = self.headers.get("if-none-match") == "*"
                 status, body = s3.answer(self.command, parts.path, parse_qs(parts.query, keep_blank_values=True))
                 self.send_response(status)
                 self.send_header("etag", "e")
+                self.send_header("last-modified", "Sun, 01 Mar 2026 12:00:00 GMT")
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -69,6 +73,13 @@ class S3:
                 return 204, b""
             case "PUT", {"uploadId": _}:
                 return 200, b""
+            case "PUT", _ if self.is_create and path in self.contents:
+                return 412, b"<Error><Code>PreconditionFailed</Code></Error>"
+            case "PUT", _ if self.is_create:
+                self.contents[path] = self.received
+                return 200, b""
+            case "GET", _ if path in self.contents:
+                return 200, self.contents[path]
         return 404, b""
 
     def __enter__(self) -> "S3":

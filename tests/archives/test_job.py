@@ -166,4 +166,4 @@ def test_a_home_that_is_not_there(world: World) -> None:
 def test_a_store_that_cannot_be_used(world: World) -> None:
     (world.path / "file").write_bytes(b"")
     archives = HomeArchives(f"file://{world.path}/file/store")
-    assert "cannot be made" in run(archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.S3_ACCESS_ERROR)
+    assert "is not there" in run(archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.S3_ACCESS_ERROR)

@@ -1,32 +1,57 @@
 """Is an archive listed while it is whole, and is nothing left of one that was removed?"""
 
+import os
 import re
+import uuid
 from collections.abc import Iterator
 
 import pytest
 from tests.archives.s3 import S3
-from tests.archives.world import DATA, HOME, KEY, MANIFEST, OTHER, World
+from tests.archives.world import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody
 
 from torpor.archives import HomeArchives
-from torpor.archives.places import LISTED_AT_ONCE
 from torpor.domain.errors import Failed, Unavailable
 from torpor.domain.records import ArchiveKey
 
 pytestmark = pytest.mark.anyio
 
 
-async def listed(archives: HomeArchives) -> set[ArchiveKey]:
-    return {key async for key in archives.keys()}  # noqa: SIM118 - no mapping
+async def listed(archives: HomeArchives) -> dict[ArchiveKey, bool]:
+    """Every key, with whether it is whole."""
+    return {found.key: found.is_whole async for found in archives.keys()}  # noqa: SIM118 - no mapping
 
 
-async def test_what_is_not_whole_is_no_archive(world: World) -> None:
+async def test_only_what_has_its_manifest_is_whole_and_what_is_not_ours_is_not_seen(world: World) -> None:
     for key in (KEY, OTHER):
         await world.archives.create_empty(key, HOME, 0)
     world.object(MANIFEST).unlink()
+    empty = ArchiveKey(HOME.workspace_id, str(uuid.uuid4()))
+    (world.store / str(empty)).mkdir()
     (world.store / "README").write_text("not ours")
-    (world.store / "a" / "b" / "c").mkdir(parents=True)
-    (world.store / "a" / "b" / "c" / MANIFEST).write_text("too deep")
-    assert await listed(world.archives) == {OTHER}
+    (world.store / HOME.workspace_id / "README").write_text("not ours")
+    too_deep = world.store / "a" / str(OTHER)
+    too_deep.mkdir(parents=True)
+    (too_deep / MANIFEST).write_text("too deep")
+    (world.store / str(uuid.uuid4())).symlink_to(world.store / HOME.workspace_id)
+    assert await listed(world.archives) == {KEY: False, OTHER: True, empty: False}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can close a directory to somebody else")
+def test_a_folder_of_the_system_that_nobody_may_read_is_passed_by(reachable_for_all: World) -> None:
+    """An ext4 disk has a lost+found that is root's."""
+    world = reachable_for_all
+    (world.store / "lost+found").mkdir(mode=0o700)
+    script = (
+        "import asyncio\n"
+        "from torpor.archives import HomeArchives\n"
+        "async def main():\n"
+        "    print([str(found.key) async for found in HomeArchives(sys.argv[1]).keys()])\n"
+        "asyncio.run(main())\n"
+    )
+    (world.store / str(KEY)).mkdir(parents=True)
+    for path in (world.store / HOME.workspace_id, world.store / str(KEY)):
+        os.chown(path, 65534, 65534)
+    assert as_nobody(script, f"file://{world.store}").stdout.decode().strip() == str([str(KEY)])
 
 
 async def test_what_is_half_removed_is_removed_to_its_end(world: World) -> None:
@@ -44,15 +69,14 @@ async def test_the_folders_of_the_last_archive_go_with_it_and_the_store_stays(wo
     await world.archives.remove(KEY)
     assert [path.name for path in world.store.iterdir()] == ["README"]
     await world.archives.create_empty(KEY, HOME, 0)
-    assert await listed(world.archives) == {KEY}
+    assert await listed(world.archives) == {KEY: True}
 
 
-async def test_more_than_one_page(world: World) -> None:
-    keys = {ArchiveKey("ws-1", f"op-{number}") for number in range(LISTED_AT_ONCE + 1)}
-    for key in keys:
-        world.object(MANIFEST, key).parent.mkdir(parents=True)
-        world.object(MANIFEST, key).touch()
-    assert await listed(world.archives) == keys
+async def test_a_folder_that_cannot_be_removed_is_told_of(world: World) -> None:
+    await world.archives.create_empty(KEY, HOME, 0)
+    (world.store / str(KEY) / "odd").mkdir()
+    with pytest.raises(Failed, match="not empty"):
+        await world.archives.remove(KEY)
 
 
 class Bucket(S3):
@@ -97,7 +121,7 @@ def bucket() -> Iterator[Bucket]:
 
 async def test_a_bucket_is_listed_to_its_end_or_not_at_all(bucket: Bucket) -> None:
     archives = HomeArchives("s3://bucket/prefix", bucket.options)
-    assert await listed(archives) == {KEY, OTHER}
+    assert await listed(archives) == {KEY: True, OTHER: True}
     bucket.breaks_off = True
     with pytest.raises(Unavailable, match="cannot be listed"):
         await listed(archives)
@@ -107,7 +131,13 @@ async def test_the_manifest_goes_first_and_nothing_that_was_not_meant(bucket: Bu
     archives = HomeArchives("s3://bucket/prefix", bucket.options)
     await archives.remove(OTHER)
     assert bucket.removed == [f"prefix/{OTHER}/{MANIFEST}", f"prefix/{OTHER}/{DATA}"]
-    assert await listed(archives) == {KEY}
+    assert await listed(archives) == {KEY: True}
+
+
+async def test_a_bucket_may_hold_what_is_not_ours_and_what_is_not_whole(bucket: Bucket) -> None:
+    bucket.held.remove(f"prefix/{KEY}/{MANIFEST}")
+    bucket.held += ["prefix/README", f"prefix/odd/{OTHER}/{MANIFEST}", f"prefix/{HOME.workspace_id}/README"]
+    assert await listed(HomeArchives("s3://bucket/prefix", bucket.options)) == {KEY: False, OTHER: True}
 
 
 async def test_removed_means_seen_to_be_gone(bucket: Bucket) -> None:

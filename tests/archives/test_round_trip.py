@@ -169,7 +169,7 @@ def test_the_same_home_gives_the_same_bytes(world: World) -> None:
     home = make_nasty(world.home())
     world.pack(home).result  # noqa: B018
     before = {name: world.object(name).read_bytes() for name in (DATA, MANIFEST)}
-    shutil.rmtree(world.store)
+    shutil.rmtree(world.store / HOME.workspace_id)
     world.pack(home).result  # noqa: B018
     assert before == {name: world.object(name).read_bytes() for name in (DATA, MANIFEST)}
 
@@ -371,6 +371,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
         with busy.open("ab") as file:
             file.write(b"more")
 
+    (tmp_path / "store").mkdir()
     place = Place(Address.parse(f"file://{tmp_path}/store"))
     with pytest.raises(Failed, match="'busy' changed") as caught:
         pack(place, Order(KEY, 3, 7), home, somebody_writes)
@@ -387,6 +388,7 @@ def test_a_directory_that_changes_while_it_is_read(tmp_path: Path) -> None:
     def somebody_writes(count: int) -> None:
         (home / "b").touch()
 
+    (tmp_path / "store").mkdir()
     with pytest.raises(Failed, match="changed") as caught:
         pack(Place(Address.parse(f"file://{tmp_path}/store")), Order(KEY, 3, 7), home, somebody_writes)
     assert caught.value.code is Code.HOME_CHANGED
@@ -401,6 +403,7 @@ def test_full_disks(world: World) -> None:
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:
+        (small / "store").mkdir()
         full = HomeArchives(f"file://{small}/store")
         run(full.pack_job(KEY, HOME, 7), home).failed_with(Code.DISK_FULL)
         assert not list((small / "store").rglob("*.zst*")), "nothing half-written stays"
@@ -456,6 +459,7 @@ def test_any_tree_comes_back(tree: tuple[str, object, int, int]) -> None:
     with TemporaryDirectory(dir=roomy(), ignore_cleanup_errors=True) as directory:
         home, again = Path(directory, "home"), Path(directory, "again")
         again.mkdir()
+        Path(directory, "store").mkdir()
         grow(home, tree)
         place = Place(Address.parse(f"file://{directory}/store"))
         root = tree_root(home)

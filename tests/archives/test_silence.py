@@ -60,6 +60,7 @@ async def test_a_crowd_shares_one_look(silence: Silence, monkeypatch: pytest.Mon
 
 async def test_an_answer_is_remembered_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
+    store.mkdir()
     there = HomeArchives(f"file://{store}")
     assert await there.reachable()
     store.rmdir()
@@ -72,6 +73,7 @@ async def test_an_answer_is_remembered_for_a_while(tmp_path: Path, monkeypatch: 
 async def test_a_failure_looks_anew(tmp_path: Path) -> None:
     """What was remembered is from before it."""
     store = tmp_path / "store"
+    store.mkdir()
     there = HomeArchives(f"file://{store}")
     assert await there.reachable()
     store.rmdir()

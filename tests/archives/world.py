@@ -27,9 +27,9 @@ def roomy() -> str | None:
     return "/dev/shm"
 
 
-HOME = Home("ws-1", 3)
-KEY = ArchiveKey("ws-1", "op-1")
-OTHER = ArchiveKey("ws-1", "op-2")
+HOME = Home("0d1f8a3c-0000-4000-8000-000000000001", 3)
+KEY = ArchiveKey(HOME.workspace_id, "a0000000-0000-4000-8000-000000000001")
+OTHER = ArchiveKey(HOME.workspace_id, "a0000000-0000-4000-8000-000000000002")
 DATA = "home.tar.zst"
 MANIFEST = "manifest.json.zst"
 
@@ -114,6 +114,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.path.mkdir(exist_ok=True)
+        self.store.mkdir(mode=0o700, exist_ok=True)
         self.archives = HomeArchives(f"file://{self.store}")
 
     @property

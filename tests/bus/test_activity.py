@@ -11,7 +11,7 @@ from torpor.bus.activity import AT_ONCE, Activity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Unavailable
-from torpor.ports import Use
+from torpor.ports import Closed, Use
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +76,7 @@ async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: Activit
 
     await until(one_is_left)
     # The one that ran out is not in the way of the other's last close.
-    await activity.release("w", "long", idle_s=IDLE_S)
+    await activity.release([Closed("w", "long", IDLE_S)])
     use = await use_of(activity)
     assert use.connections == 0
     assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
@@ -117,11 +117,11 @@ async def test_the_lease_of_a_killed_holder_runs_out_and_leaves_the_others(redis
 
 async def test_only_the_last_close_starts_the_idle_timer(activity: Activity) -> None:
     await activity.renew({"w": frozenset({"1", "2"})}, lease_s=LEASE_S)
-    await activity.release("w", "1", idle_s=IDLE_S)
+    await activity.release([Closed("w", "1", IDLE_S)])
     assert await use_of(activity) == Use(1, None)
-    await activity.release("w", "1", idle_s=IDLE_S)
+    await activity.release([Closed("w", "1", IDLE_S)])
     assert await use_of(activity) == Use(1, None)
-    await activity.release("w", "2", idle_s=IDLE_S)
+    await activity.release([Closed("w", "2", IDLE_S)])
     use = await use_of(activity)
     assert use.connections == 0
     assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
@@ -132,15 +132,26 @@ async def test_of_many_that_close_at_once_exactly_the_last_starts_the_timer(bus:
         names = frozenset(str(number) for number in range(40))
         workspace_id = f"w{attempt}"
         await activity.renew({workspace_id: names}, lease_s=LEASE_S)
-        await asyncio.gather(*(activity.release(workspace_id, name, idle_s=IDLE_S) for name in names))
+        await asyncio.gather(*(activity.release([Closed(workspace_id, name, IDLE_S)]) for name in names))
         use = await use_of(activity, workspace_id)
         assert use.connections == 0
         assert use.idle_timer_s
 
 
 async def test_a_close_that_the_bus_has_forgotten_the_opening_of_starts_the_timer(activity: Activity) -> None:
-    await activity.release("w", "unheard of", idle_s=IDLE_S)
+    await activity.release([Closed("w", "unheard of", IDLE_S)])
     assert (await use_of(activity)).idle_timer_s
+
+
+async def test_any_number_is_closed_at_once(activity: Activity) -> None:
+    ids = [f"w{number}" for number in range(2 * AT_ONCE + 1)]
+    await activity.renew({one: frozenset({"1", "2"}) for one in ids}, lease_s=LEASE_S)
+    await activity.release([Closed(one, "1", IDLE_S) for one in ids])
+    await activity.release([Closed(one, "2", IDLE_S) for one in ids[::2]])
+    await activity.release([])
+    uses = await activity.uses(ids)
+    assert [uses[one].connections for one in ids] == [at % 2 for at in range(len(ids))]
+    assert [uses[one].idle_timer_s is not None for one in ids] == [at % 2 == 0 for at in range(len(ids))]
 
 
 async def test_each_touch_starts_the_timer_anew(activity: Activity) -> None:
@@ -209,6 +220,24 @@ async def test_what_was_lost_is_noticed(bus: Bus, activity: Activity, how: tuple
     await until(has_grown)
 
 
+async def test_a_bus_that_threw_keys_out_for_want_of_memory_has_forgotten(own_bus: Bus) -> None:
+    activity = Activity(own_bus)
+    await own_bus.ask(("CONFIG", "SET", "maxmemory-policy", "volatile-lru"))
+    await activity.memory_s()
+
+    async def has_grown() -> bool:
+        return await activity.memory_s() > 0
+
+    await until(has_grown)
+    await own_bus.ask(("SET", "heavy", "x" * 4_000_000, "PX", 60_000))
+    (about,) = await own_bus.ask(("INFO", "memory"))
+    await own_bus.ask(("CONFIG", "SET", "maxmemory", about["used_memory"] - 1_000_000))
+    await activity.touch({"w": IDLE_S})
+    assert await own_bus.ask(("EXISTS", "torpor:memory")) == [1]
+    assert await activity.memory_s() == 0.0
+    await until(has_grown)
+
+
 async def test_memory_is_counted_where_nobody_may_ask_about_the_server(redis_url: str, bus: Bus) -> None:
     await bus.ask(("ACL", "SETUSER", "humble", "on", "nopass", "~*", "+@all", "-info"))
     humble = await Bus.open(f"{redis_url}?username=humble&password=any")
@@ -252,7 +281,7 @@ async def test_every_verb_says_at_once_that_the_bus_is_down_and_works_when_it_is
     await own_valkey.stop()
     for verb in (
         activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S),
-        activity.release("w", "1", idle_s=IDLE_S),
+        activity.release([Closed("w", "1", IDLE_S)]),
         activity.touch({"w": IDLE_S}),
         activity.uses(["w"]),
         activity.memory_s(),

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.bus.waiting import kill_and_start_again, pid_of, until
 from torpor.bus import embedded
@@ -148,30 +147,6 @@ async def test_its_end_is_told_and_it_starts_again(tmp_path: Path) -> None:
     assert pid_of(valkey) != first
     await valkey.stop()
     assert valkey.pid is None
-
-
-async def test_whoever_tends_it_starts_it_again_even_after_a_start_that_failed(
-    own_valkey: EmbeddedValkey, own_bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedded, "PAUSE_S", 0.01)
-    tending = asyncio.create_task(own_valkey.tend())
-    first = pid_of(own_valkey)
-    with capture_logs() as logs:
-
-        def happened(event: str) -> bool:
-            return any(entry["event"] == event for entry in logs)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(embedded, "binaries", list)
-            os.kill(first, signal.SIGKILL)
-            await until(lambda: happened("embedded_bus_does_not_start"))
-            assert happened("embedded_bus_ended")
-            assert not await own_bus.reachable()
-        await until(lambda: happened("embedded_bus_runs_again"))
-    assert pid_of(own_valkey) != first
-    tending.cancel()
-    await asyncio.gather(tending, return_exceptions=True)
-    assert await own_bus.reachable()
 
 
 @pytest.mark.parametrize("name", ["x" * 120, 'it\'s a "folder" with ü, %41, # and ?'])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,6 +15,14 @@ from torpor.bus.redis import Bus
 pytestmark = pytest.mark.anyio
 
 Heard = list[tuple[str, ...]]
+
+
+def an_id(number: int) -> str:
+    """In the order of the numbers."""
+    return str(uuid.UUID(int=number))
+
+
+A, B, C = (an_id(number) for number in (10, 11, 12))
 
 
 @contextlib.asynccontextmanager
@@ -32,8 +41,8 @@ async def test_a_hint_reaches_everyone_who_listens(redis_url: str, bus: Bus) -> 
     other = await Bus.open(redis_url)
     async with heard_by(Hints(bus)) as here, heard_by(Hints(other)) as there:
         await until_listened(bus, 2)
-        Hints(bus).wake("a")
-        await until(lambda: here == there == [("a",)])
+        Hints(bus).wake(A)
+        await until(lambda: here == there == [(A,)])
     await other.close()
 
 
@@ -41,23 +50,23 @@ async def test_what_is_said_in_one_breath_is_one_message(bus: Bus) -> None:
     hints = Hints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
-        hints.wake("b", "a")
-        hints.wake("c")
-        hints.wake("a")
-        await until(lambda: heard == [("a", "b", "c")])
+        hints.wake(B, A)
+        hints.wake(C)
+        hints.wake(A)
+        await until(lambda: heard == [(A, B, C)])
 
 
 async def test_no_id_means_everything_and_so_do_too_many(bus: Bus) -> None:
     hints = Hints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
-        hints.wake("a")
+        hints.wake(A)
         hints.wake()
         await until(lambda: heard == [()])
         for number in range(SINGLY + 1):
-            hints.wake(str(number))
+            hints.wake(an_id(number))
         await until(lambda: heard == [(), ()])
-        hints.wake(*(str(number) for number in range(SINGLY)))
+        hints.wake(*(an_id(number) for number in range(SINGLY)))
         await until(lambda: len(heard) == 3)
         assert len(heard[2]) == SINGLY
 
@@ -67,46 +76,46 @@ async def test_what_is_said_while_a_message_is_under_way_goes_with_the_next(bus:
     async with heard_by(hints) as heard:
         await until_listened(bus)
         for number in range(500):
-            hints.wake(str(number))
+            hints.wake(an_id(number))
             if number % 50 == 0:
                 await asyncio.sleep(0)
-        await until(lambda: sorted(one for ids in heard for one in ids) == sorted(map(str, range(500))))
+        await until(lambda: sorted(one for ids in heard for one in ids) == sorted(map(an_id, range(500))))
         assert len(heard) < 20
 
 
 async def test_a_message_of_a_foreigner_does_no_harm(bus: Bus) -> None:
     async with heard_by(Hints(bus)) as heard:
         await until_listened(bus)
-        await bus.ask(("PUBLISH", CHANNEL, b"\xff\xfe  x\n"), ("PUBLISH", CHANNEL, b"a"))
-        await until(lambda: len(heard) == 2)
-        assert heard[1] == ("a",)
+        said = (b"\xff\xfe  x\n", b"a", A.encode(), f"x {B} {B[:-1]}".encode())
+        await bus.ask(*(("PUBLISH", CHANNEL, words) for words in said))
+        await until(lambda: heard == [(A,), (B,)])
 
 
 async def test_waking_neither_waits_nor_fails_while_the_bus_is_down(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     await own_valkey.stop()
     hints = Hints(own_bus)
     for number in range(5000):
-        hints.wake(str(number))
+        hints.wake(an_id(number))
         if number % 1000 == 0:
             await asyncio.sleep(0.01)  # so that some fail meanwhile
     await own_valkey.start()
     async with heard_by(hints) as heard:
         await until_listened(own_bus)
-        hints.wake("after")
-        await until(lambda: ("after",) in heard)
+        hints.wake(an_id(21))
+        await until(lambda: (an_id(21),) in heard)
 
 
 async def test_a_listener_looks_at_everything_after_the_bus_was_killed(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     hints = Hints(own_bus)
     async with heard_by(hints) as heard:
         await until_listened(own_bus)
-        hints.wake("before")
-        await until(lambda: heard == [("before",)])
+        hints.wake(an_id(20))
+        await until(lambda: heard == [(an_id(20),)])
         for times in (1, 2):
             await kill_and_start_again(own_valkey)
-            await until(lambda times=times: heard == [("before",)] + [()] * times)
-        hints.wake("after")
-        await until(lambda: heard[-1] == ("after",))
+            await until(lambda times=times: heard == [(an_id(20),)] + [()] * times)
+        hints.wake(an_id(21))
+        await until(lambda: heard[-1] == (an_id(21),))
 
 
 async def test_closing_lets_the_last_hint_out_and_later_ones_are_not_missed(redis_url: str, bus: Bus) -> None:
@@ -114,7 +123,7 @@ async def test_closing_lets_the_last_hint_out_and_later_ones_are_not_missed(redi
     async with heard_by(Hints(bus)) as heard:
         await until_listened(bus)
         hints = Hints(leaving)
-        hints.wake("last")
+        hints.wake(an_id(22))
         await leaving.close()
-        hints.wake("too late")
-        await until(lambda: heard == [("last",)])
+        hints.wake(an_id(23))
+        await until(lambda: heard == [(an_id(22),)])

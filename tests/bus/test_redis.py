@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.bus.waiting import pid_of
 from torpor.bus import embedded
@@ -142,6 +143,24 @@ async def test_more_who_ask_than_connections_all_get_their_answer(redis_url: str
     answers = await asyncio.gather(*(bus.ask(("ECHO", str(number))) for number in range(200)))
     assert answers == [[str(number).encode()] for number in range(200)]
     await bus.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_warned"),
+    [
+        ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, True),
+        ({"maxmemory": "100mb", "maxmemory-policy": "noeviction"}, False),
+        ({"maxmemory": "0", "maxmemory-policy": "allkeys-lru"}, False),
+    ],
+)
+async def test_one_that_may_throw_keys_out_is_warned_of(
+    own_bus: Bus, own_valkey: EmbeddedValkey, settings: dict[str, str], is_warned: bool
+) -> None:
+    for name, value in settings.items():
+        await own_bus.ask(("CONFIG", "SET", name, value))
+    with capture_logs() as logs:
+        await (await Bus.open(own_valkey.url)).close()
+    assert ["bus_may_forget" in entry["event"] for entry in logs] == [True] * is_warned
 
 
 async def test_a_cluster_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,12 +27,15 @@ REPORT = {
     "failed": {"ws/stuck": "locked"},
     "unknown": ["ws/stranger"],
     "unknown_count": 2,
+    "left_over": ["ws/left"],
+    "left_over_count": 1,
     "missing": [],
     "missing_count": 0,
 }
 REQUESTED = {"requested_at": "2026-03-01T12:00:00Z"}
-NEVER: dict[str, Any] = {"requested_at": None, "tried_at": None, "ran_at": None, "report": None}
+NEVER: dict[str, Any] = {"requested_at": None, "tried_at": None, "ran_at": None, "report": None, "skipped": None}
 PREVIEW = {
+    "would_skip": None,
     "kept": {"pointed_at": 4, "in_error": 1},
     "would_mark": 1,
     "waiting": 2,
@@ -42,6 +45,8 @@ PREVIEW = {
     "left_out": 5,
     "unknown": [],
     "unknown_count": 0,
+    "left_over": [],
+    "left_over_count": 0,
     "missing": ["ws/lost"],
     "missing_count": 1,
     "last": NEVER,
@@ -72,19 +77,40 @@ def test_a_collection_is_waited_for(torpor: Torpor, api: StandIn) -> None:
     api.answer("GET /gc/report", NEVER, {**NEVER, "report": before}, {**NEVER, "report": REPORT})
     ended = torpor("gc")
     assert ended.code == 0
-    for told in ("3 (4.0 KiB)", "ws/stuck could not be removed: locked", "2 archives are in the store", "and 1 more"):
+    for told in (
+        "3 (4.0 KiB)",
+        "1 archive is in the store that an operation left behind",
+        "ws/left",
+        "ws/stuck could not be collected: locked",
+        "2 archives are in the store",
+        "and 1 more",
+    ):
         assert told in ended.text
     assert "99" not in ended.text
-    assert "collecting archives" in ended.said
+    assert "collecting archives that nobody needs (waiting for it at most 600 s)" in ended.said
     assert torpor("gc", "--json").json == REPORT
 
 
 def test_a_skipped_collection_says_why(torpor: Torpor, api: StandIn) -> None:
     api.answer("POST /gc", REQUESTED, status=202)
-    api.answer("GET /gc/report", {**NEVER, "report": {**REPORT, "skipped": "the store is out"}})
+    before = {**REPORT, "started_at": "2026-03-01T11:00:00Z"}
+    api.answer("GET /gc/report", {**NEVER, "report": before, "skipped": {**REPORT, "skipped": "the store is out"}})
     ended = torpor("gc")
     assert ended.code == 1
     assert "the collection did not come to its end: the store is out" in ended.said
+
+
+def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /gc", REQUESTED, status=202)
+    api.answer("GET /gc/report", NEVER)
+    ended = torpor("gc", "--timeout", "0.1")
+    assert ended.code == 5
+    assert "no collection had come to its end after 0.1 s" in ended.said
+
+
+def test_a_dry_run_says_that_a_collection_would_touch_nothing(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /gc", {**PREVIEW, "would_skip": "5 of 9 archives are missing in the store"})
+    assert "would touch nothing just now: 5 of 9 archives are missing" in torpor("gc", "--dry-run").text
 
 
 def test_who_is_no_administrator_hears_so(torpor: Torpor, api: StandIn) -> None:

@@ -49,7 +49,7 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: StandIn) -> 
     )
     api.answer("GET /workspaces/demo/events", cut)
     failed = event(9, "error", phase="ERROR", error=error(message="two\x1b[1mlines"))
-    api.answer(f"GET /workspaces/{ID}/events", refusal(503, "unavailable"), stream(failed), refusal(404, "not_found"))
+    api.answer(f"GET /workspaces/{ID}/events", refusal(429, "too_many_streams"), stream(failed), refusal(404, "not_found"))
     ended = torpor("events", "demo", "--since", "5")
     assert ended.code == 1, "it is gone"
     assert ended.text.splitlines() == [
@@ -80,7 +80,12 @@ def test_a_reset_says_what_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "code"),
-    [(refusal(404, "not_found"), 1), (refusal(503, "unavailable"), 1), (Answer(200, b"<html>", "text/html"), 1)],
+    [
+        (refusal(404, "not_found"), 1),
+        (refusal(503, "unavailable"), 1),
+        (refusal(429, "too_many_streams"), 1),
+        (Answer(200, b"<html>", "text/html"), 1),
+    ],
 )
 def test_what_fails_at_once_is_said(torpor: Torpor, api: StandIn, answer: Answer, code: int) -> None:
     api.answer("GET /workspaces/demo/events", answer)

@@ -13,9 +13,10 @@ from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.ports import Archives, Home, HomeJob
 
-HOME = Home("ws-1", 3)
-FIRST = ArchiveKey("ws-1", "op-1")
-SECOND = ArchiveKey("ws-1", "op-2")
+HOME = Home("0d1f8a3c-0000-4000-8000-000000000001", 3)
+FIRST = ArchiveKey(HOME.workspace_id, "a0000000-0000-4000-8000-000000000001")
+SECOND = ArchiveKey(HOME.workspace_id, "a0000000-0000-4000-8000-000000000002")
+STRANGER = Home("0d1f8a3c-0000-4000-8000-000000000002", 1)
 
 
 class Homes(Protocol):
@@ -66,8 +67,8 @@ class ArchivesContract:
         homes.fill("home 0", {"a": b"content"})
         roots = set()
         for night in range(3):
-            key = ArchiveKey("ws-1", f"night-{night}")
-            home = Home("ws-1", night + 1)
+            key = ArchiveKey(HOME.workspace_id, f"a0000000-0000-4000-8000-00000000000{night}")
+            home = Home(HOME.workspace_id, night + 1)
             roots.add(archives.proven(key, await homes.run(f"home {night}", archives.pack_job(key, home, night))).manifest_root)
             homes.fill(f"home {night + 1}", {})
             await homes.run(f"home {night + 1}", archives.unpack_job(key))
@@ -123,18 +124,17 @@ class ArchivesContract:
             assert caught.value.code is Code.READBACK_MISMATCH
 
     async def test_a_key_of_another_workspace_is_refused(self, archives: Archives) -> None:
-        stranger = Home("ws-2", 1)
         with pytest.raises(Refused):
-            archives.pack_job(FIRST, stranger, 1)
+            archives.pack_job(FIRST, STRANGER, 1)
         with pytest.raises(Refused):
-            await archives.create_empty(FIRST, stranger, 1)
+            await archives.create_empty(FIRST, STRANGER, 1)
 
     async def test_every_archive_is_listed(self, archives: Archives, homes: Homes) -> None:
         assert await listed(archives) == []
         homes.fill("home", {"a": b"content"})
         await homes.run("home", archives.pack_job(FIRST, HOME, 1))
-        stranger = ArchiveKey("ws-2", "op-1")
-        await archives.create_empty(stranger, Home("ws-2", 1), 0)
+        stranger = ArchiveKey(STRANGER.workspace_id, FIRST.op_id)
+        await archives.create_empty(stranger, STRANGER, 0)
         assert await listed(archives) == [FIRST, stranger]
 
     async def test_a_removed_archive_is_gone_and_no_other(self, archives: Archives, homes: Homes) -> None:
@@ -161,6 +161,12 @@ class ArchivesContract:
         assert not archives.pack_job(FIRST, HOME, 1).writes
         assert archives.unpack_job(FIRST).writes
 
+    async def test_a_store_is_always_the_same(self, archives: Archives) -> None:
+        first = await archives.world()
+        await archives.create_empty(FIRST, HOME, 0)
+        assert await archives.world() == first
+        assert await listed(archives) == [FIRST]
+
     async def test_reachable(self, archives: Archives, unreachable: Archives) -> None:
         assert await archives.reachable()
         assert not await unreachable.reachable()
@@ -174,7 +180,11 @@ class ArchivesContract:
             await listed(unreachable)
         with pytest.raises(Unavailable):
             await unreachable.remove(FIRST)
+        with pytest.raises(Unavailable):
+            await unreachable.world()
 
 
 async def listed(archives: Archives) -> list[ArchiveKey]:
-    return sorted([key async for key in archives.keys()], key=str)  # noqa: SIM118 - no mapping
+    found = [one async for one in archives.keys()]  # noqa: SIM118 - no mapping
+    assert all(one.is_whole for one in found)
+    return sorted((one.key for one in found), key=str)

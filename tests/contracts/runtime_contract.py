@@ -265,6 +265,17 @@ class RuntimeContract:
             frozenset({SeenVolume(1, marker_of(home))}), None
         )
 
+    async def test_whoever_was_admitted_keeps_the_older_ones_out(self, world: World) -> None:
+        """It needed nothing done; what comes late is refused all the same."""
+        home = await ready_volume(world, fence=Fence("op-1", 1))
+        await world.runtime.admit(home.workspace_id, Fence("op-2", 2))
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.ensure_running(world.serving(home), Fence("op-1", 1), unheard)
+        assert refusal.value.code is Code.STALE_EPOCH
+        assert refusal.value.context["seen"] == 2
+        with pytest.raises(Failed):
+            await world.runtime.admit(home.workspace_id, Fence("op-1", 1))
+
     async def test_a_newer_one_of_another_workspace_is_nobodys_trouble(self, world: World) -> None:
         await ready_volume(world, fence=Fence("op-9", 9))
         home = await ready_volume(world, fence=Fence("op-1", 1))

@@ -42,6 +42,7 @@ class Directories:
 class TestHomeArchives(ArchivesContract):
     @pytest.fixture
     def archives(self, tmp_path: Path) -> Archives:
+        (tmp_path / "store").mkdir()
         return HomeArchives(f"file://{tmp_path}/store")
 
     @pytest.fixture

@@ -18,6 +18,7 @@ from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.store.database import Database, Role
 from torpor.store.for_service import ServiceStore, User
+from torpor.using import Using
 from torpor.wishes import Ttls, Wishes
 
 TTL_S = 1
@@ -31,6 +32,7 @@ class Night:
     owner: Any
     service: ServiceStore
     wishes: Wishes
+    using: Using
     user: User
     activity: Activity
     bus: Bus
@@ -70,9 +72,17 @@ class Night:
                 await self.watch.do(TERM)
 
 
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
 @contextlib.asynccontextmanager
 async def made_night(
-    database_url: str, redis_url: str, *, limits: RunningLimits = RunningLimits(per_user=1000, overall=1000)
+    database_url: str,
+    redis_url: str,
+    *,
+    limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
+    lease_s: float = LEASE_S,
 ) -> AsyncIterator[Night]:
     database, bus = await Database.open(database_url, Role.SERVICE), await Bus.open(redis_url)
     owner = await asyncpg.connect(database_url)
@@ -83,19 +93,11 @@ async def made_night(
         known = await service.user_by_name("ada")
         assert known is not None
         hints: list[str] = []
-        touches = Touches(activity)
-        wishes = Wishes(
-            service,
-            limits=limits,
-            ttls=Ttls(),
-            new_id=lambda: str(uuid.uuid4()),
-            hint=hints.append,
-            touch=touches.touch,
-            ask=asking(activity),
-            lease_s=LEASE_S,
-        )
-        watch = IdleWatch(wishes, asking(activity), interval_s=60, lease_s=LEASE_S)
-        yield Night(owner, service, wishes, known[0], activity, bus, touches, watch, hints)
+        touches = Touches(activity, lease_s=lease_s)
+        using = Using(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=asking(activity), lease_s=lease_s)
+        wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using)
+        watch = IdleWatch(using, asking(activity), interval_s=60, lease_s=lease_s)
+        yield Night(owner, service, wishes, using, known[0], activity, bus, touches, watch, hints)
     finally:
         await owner.close()
         await bus.close()

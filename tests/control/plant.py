@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from torpor.control.controller import Controller, Draws, Life
+from torpor.control.controller import Controller, Draws, Life, Listeners
 from torpor.control.execute import Hands
 from torpor.control.pace import Intervals
 from torpor.domain.knobs import Knobs
@@ -74,7 +74,15 @@ class Plant:
         return Hold(self.life.life, self.life.shards)
 
 
-def make_controller(store: ControllerStore, world: FakeWorld, life: Life, knobs: Knobs, *, parallel: int) -> Controller:
+def make_controller(
+    store: ControllerStore,
+    world: FakeWorld,
+    life: Life,
+    knobs: Knobs,
+    *,
+    parallel: int,
+    listeners: Listeners | None = None,
+) -> Controller:
     hands = Hands(
         FakeRuntime(world),
         FakeArchives(world),
@@ -82,7 +90,14 @@ def make_controller(store: ControllerStore, world: FakeWorld, life: Life, knobs:
         Limits(memory_bytes=2**30, processes=100),
     )
     return Controller(
-        store, hands, life=life, knobs=knobs, intervals=Intervals(idle_s=0.2, active_s=0.05), parallel=parallel, draws=Draws()
+        store,
+        hands,
+        life=life,
+        knobs=knobs,
+        intervals=Intervals(idle_s=0.2, active_s=0.05),
+        parallel=parallel,
+        draws=Draws(),
+        listeners=listeners,
     )
 
 

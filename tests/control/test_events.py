@@ -4,22 +4,26 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+import structlog
 
 from torpor import metrics
 from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.feed import Feed
 from torpor.bus.redis import Bus
+from torpor.control import events as events_module
 from torpor.control.duties import tend
 from torpor.control.events import BATCH, EventPublisher
 from torpor.domain.errors import Deposed
+from torpor.domain.records import Workspace
+from torpor.store import events as store_module
 from torpor.store.database import Database, Role
 from torpor.store.events import Outbox
 
@@ -39,6 +43,7 @@ class Here:
         self.publisher = publisher
         self.owner = uuid.uuid4()
         self.now = now
+        self.installation = ""
 
     async def create(self, name: str) -> str:
         workspace_id = uuid.uuid4()
@@ -59,6 +64,7 @@ async def publishing(database_url: str, redis_url: str) -> AsyncIterator[Here]:
     encode = partial(workspace_json, base_url="http://localhost:8080")
     publisher = EventPublisher(Outbox(database), Feed(bus), encode=encode, retention_s=HOUR_S, clock=lambda: now[0])
     here = Here(connection, publisher, now)
+    here.installation = str(await connection.fetchval("SELECT id FROM installation"))
     await connection.execute("INSERT INTO users (id, username) VALUES ($1, 'ada')", here.owner)
     await connection.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
     try:
@@ -114,7 +120,8 @@ async def test_each_change_is_published_to_its_workspace_and_its_owner(database_
     assert [message["id"] - message["after"] for message in messages] == [1, 1, 1]
     assert [message["after"] for message in messages[1:]] == [message["id"] for message in messages[:2]]
     assert [message["workspace"]["phase"] for message in messages] == ["PENDING", "PENDING", "ARCHIVED"]
-    assert messages[0].keys() == {"id", "after", "event", "at", "owner_id", "workspace"}
+    assert messages[0].keys() == {"id", "after", "event", "at", "owner_id", "workspace", "seq", "installation"}
+    assert {message["installation"] for message in messages} == {here.installation}
 
 
 async def test_everything_is_published_whatever_a_batch_holds(database_url: str, redis_url: str) -> None:
@@ -182,6 +189,71 @@ async def test_what_is_old_is_forgotten_now_and_then(database_url: str, redis_ur
         await here.publisher.do(TERM)
         assert await here.numbered() == BATCH + 21, "not with every turn"
         here.now[0] += HOUR_S
+        here.publisher.wake.clear()
         await here.publisher.do(TERM)
-        assert await here.numbered() == 0
-        assert await here.db.fetchval("SELECT pruned_id = last_id FROM event_counter")
+        assert await here.numbered() == 21, "one batch in a turn: what is new does not wait for all of it"
+        assert here.publisher.wake.is_set(), "the next turn follows at once"
+        await here.create("new")
+        await here.publisher.do(TERM)
+        assert await here.numbered() == 1
+        assert await here.db.fetchval("SELECT pruned_id = last_id - 1 FROM event_counter")
+        here.publisher.wake.clear()
+        await here.publisher.do(TERM)
+        assert not here.publisher.wake.is_set(), "and that was it"
+
+
+@pytest.mark.parametrize("fault", ["stored", "told"])
+async def test_one_that_cannot_be_read_or_told_holds_up_nobody(database_url: str, redis_url: str, fault: str) -> None:
+    async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
+        encode = here.publisher._encode
+
+        def broken(workspace: Workspace) -> Mapping[str, Any]:
+            if fault == "told" and workspace.name == "broken":
+                raise ZeroDivisionError
+            return encode(workspace)
+
+        here.publisher._encode = broken
+        for name in ("one", "broken", "two"):
+            await here.create(name)
+        if fault == "stored":
+            # As after a later version gave a column another type.
+            await here.db.execute("UPDATE outbox SET row = row || '{\"version\": \"x\"}' WHERE row ->> 'name' = 'broken'")
+        await here.publisher.do(TERM)
+        await until_heard(messages, 2)
+        assert await here.numbered() == 3
+    (one, two) = (message for _, message in messages)
+    assert [one["workspace"]["name"], two["workspace"]["name"]] == ["one", "two"]
+    assert two["after"] == one["id"] + 1, "who listens sees that there was one more"
+
+
+async def test_long_events_are_sent_in_parts(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "AT_ONCE_BYTES", 3000)
+    async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
+        parts: list[int] = []
+        publish = here.publisher._feed.publish
+
+        async def counted(part: Sequence[tuple[str, bytes]]) -> None:
+            parts.append(len(part))
+            await publish(part)
+
+        monkeypatch.setattr(here.publisher._feed, "publish", counted)
+        for number in range(10):
+            await here.create(f"w-{number}")
+        await here.publisher.do(TERM)
+        await until_heard(messages, 10)
+    assert [message["workspace"]["name"] for _, message in messages] == [f"w-{number}" for number in range(10)]
+    assert len(parts) > 2
+    assert sum(parts) == 20
+
+
+async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MANY_UNNUMBERED", BATCH)
+    async with publishing(database_url, redis_url) as here:
+        await here.create("one")
+        for more, is_warned in ((BATCH - 2, False), (2 * BATCH + 1, True)):
+            async with here.db.transaction():
+                for _ in range(more):
+                    await here.db.execute("UPDATE workspaces SET wish_version = wish_version + 1")
+            with structlog.testing.capture_logs() as logged:
+                await here.publisher.do(TERM)
+            assert ("events_unnumbered" in [line["event"] for line in logged]) is is_warned

@@ -16,7 +16,7 @@ from torpor.domain.shards import ALL_SHARDS
 from torpor.runtimes.fake import FakeWorld
 from torpor.store.database import Database, Role
 from torpor.store.for_controller import ControllerStore
-from torpor.store.leader import require_term
+from torpor.store.leader import Leadership, require_term
 
 pytestmark = pytest.mark.anyio
 
@@ -126,6 +126,10 @@ class Count:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     terms: list[int] = field(default_factory=list)
     trouble: Exception | None = None
+    rested: int = 0
+
+    def rest(self) -> None:
+        self.rested += 1
 
     async def do(self, term: int) -> None:
         self.terms.append(term)
@@ -208,11 +212,11 @@ async def test_a_leader_that_shows_no_sign_of_life_is_replaced_and_its_term_is_o
         # Somebody stopped (SIGSTOP) while it led: its connection holds the lock, its life has expired.
         await until(lambda: ada.duty.terms)
         await ada.end()
-        stopped = await asyncpg.connect(database_url)
+        stopped = await asyncpg.connect(database_url, server_settings={"application_name": "torpor_leader"})
         await stopped.execute("SELECT pg_advisory_lock(12345)")
         await stopped.execute(
-            "UPDATE system_locks SET holder_id = 'stopped', controller = 99999, epoch = epoch + 1,"
-            " acquired_at = now() - interval '1 minute'"
+            "UPDATE system_locks SET holder_id = 'stopped', controller = 99999, backend = pg_backend_pid(), epoch = epoch + 1,"
+            " acquired_at = now()"
         )
         term = await stopped.fetchval("SELECT epoch FROM system_locks")
         async with nodes(database_url, "bob") as (bob,):
@@ -223,6 +227,51 @@ async def test_a_leader_that_shows_no_sign_of_life_is_replaced_and_its_term_is_o
             with pytest.raises(Deposed):
                 await require_term(late, term)
             await late.close()
+
+
+async def test_who_was_stopped_in_the_middle_of_a_duty_does_not_keep_its_successor_from_a_term(database_url: str) -> None:
+    async with nodes(database_url, "ada") as (ada,):
+        await until(lambda: ada.duty.terms)
+        await ada.end()
+    stopped = await asyncpg.connect(database_url)
+    await stopped.execute("BEGIN")
+    assert await stopped.fetchval("SELECT leads(epoch) FROM system_locks")
+    async with nodes(database_url, "bob") as (bob,):
+        await until(lambda: bob.duty.terms)
+        assert stopped.is_closed()
+
+
+async def test_who_has_just_taken_the_lock_is_given_time_for_its_term(database_url: str) -> None:
+    async with nodes(database_url, "ada") as (ada,):
+        await until(lambda: ada.duty.terms)
+        await ada.end()
+    fresh = await Leadership.take(database_url, lock_id=12345, silent_after_s=60)
+    assert fresh is not None
+    assert await Leadership.take(database_url, lock_id=12345, silent_after_s=60) is None
+    assert await fresh.begin_term("fresh", 1) > ada.duty.terms[-1], "it was left alone"
+    await fresh.give_up()
+    stuck = await Leadership.take(database_url, lock_id=12345, silent_after_s=60)
+    assert stuck is not None
+    await asyncio.sleep(0.2)
+    successor = await Leadership.take(database_url, lock_id=12345, silent_after_s=0.1)
+    assert successor is not None, "it came to no term"
+    await successor.give_up()
+    await stuck.give_up()
+
+
+async def test_somebody_elses_lock_is_never_broken(database_url: str) -> None:
+    foreign = await asyncpg.connect(database_url)
+    await foreign.execute("SELECT pg_advisory_lock(12345)")
+    assert await Leadership.take(database_url, lock_id=12345, silent_after_s=0.0) is None
+    assert not foreign.is_closed()
+    await foreign.close()
+
+
+async def test_two_of_one_name_do_not_live_at_once(store: ControllerStore) -> None:
+    await member(store, "ada").join()
+    with pytest.raises(Refused, match="a controller called ada lives already"):
+        await member(store, "ada").join()
+    await member(store, "ada").join(within_s=5)
 
 
 async def test_a_living_leader_is_left_alone(database_url: str) -> None:

@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import asyncpg
 import pytest
 
 from tests.control.plant import FAST, LIFE_S, WORLD, Alone, Plant, make_controller, plant
-from torpor.control.controller import Controller
+from torpor.control.controller import Controller, Listeners
 from torpor.control.membership import Heartbeat, Identity, Membership
-from torpor.domain.errors import Deposed
+from torpor.domain.errors import Code, Deposed, Failed, Reason, Unavailable
 from torpor.domain.shards import ALL_SHARDS, shard_of
 from torpor.domain.states import Operation, Outcome, Phase, Wish
 
@@ -42,7 +44,7 @@ async def running(controller: Controller) -> AsyncIterator["asyncio.Task[None]"]
 
 
 async def another(here: Plant, shards: frozenset[int] = ALL_SHARDS, *, expiry_s: float = LIFE_S) -> tuple[int, Controller]:
-    life = await here.controller_store.join("another", WORLD, expiry_s=expiry_s)
+    life = await here.controller_store.join(f"another-{secrets.token_hex(4)}", WORLD, expiry_s=expiry_s)
     return life, make_controller(here.controller_store, here.world, Alone(life, shards), FAST, parallel=8)
 
 
@@ -166,3 +168,95 @@ async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(datab
             del here.world.containers[created.id]
             again = await here.until("demo", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
         assert again.operation is Operation.NONE
+
+
+async def test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider(database_url: str) -> None:
+    """The wish turned meanwhile, so whoever took over had nothing to start and nothing to stop."""
+    async with plant(database_url, runs=False) as here:
+        _, paused = await another(here, expiry_s=0.6)
+        gate = here.world.interfere = FirstWaits("ensure_running")
+        created = await here.wishes.create(here.user, name="demo")
+        async with running(paused):
+            await gate.reached.wait()
+            await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+            _, successor = await another(here)
+            async with running(successor):
+                await here.until_phase("demo", Phase.STANDBY)
+                await asyncio.sleep(0.2)
+                gate.let_go.set()
+                await asyncio.sleep(0.3)
+                assert created.id not in here.world.containers
+                assert "ensure_running" not in [verb for verb, _ in here.world.done]
+
+
+async def test_a_database_restored_from_a_backup_catches_up_with_the_providers_epochs(database_url: str) -> None:
+    async with plant(database_url) as here:
+        created = await here.wishes.create(here.user, name="demo")
+        await here.until_phase("demo", Phase.RUNNING)
+        here.world.epochs[created.id] = 40
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        archived = await here.until_phase("demo", Phase.ARCHIVED)
+        assert archived.epoch > 40
+        assert archived.error is None
+
+
+async def test_more_than_one_look_can_bear_is_read_in_several(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torpor.store.for_controller.MOST_AT_ONCE", 5)
+    async with plant(database_url) as here:
+        ids = [(await here.wishes.create(here.user, name=f"w-{number}")).id for number in range(23)]
+        for number in range(23):
+            await here.until_phase(f"w-{number}", Phase.RUNNING)
+        successor = await here.successor()
+        async with running(successor):
+            async with asyncio.timeout(10):
+                while len(successor._attention._at_rest) < 23:
+                    await asyncio.sleep(0.02)
+            del here.world.containers[ids[7]]
+            await here.until("w-7", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
+
+
+async def test_whoever_cannot_be_told_of_a_stop_holds_up_nobody_else(database_url: str) -> None:
+    async def nobody_answers(_workspace_ids: Sequence[str]) -> None:
+        if out:
+            raise Unavailable("no connection is free")
+
+    out = True
+    async with plant(database_url, runs=False) as here:
+        listeners = Listeners(before_rest=nobody_answers)
+        controller = make_controller(here.controller_store, here.world, here.life, FAST, parallel=8, listeners=listeners)
+        async with running(controller):
+            for name in ("stops", "other"):
+                controller.hint((await here.wishes.create(here.user, name=name)).id)
+                await here.until_phase(name, Phase.RUNNING)
+            await here.wishes.wish(here.user, "stops", Wish.STANDBY)
+            await here.until("stops", lambda seen: seen.operation is Operation.STOPPING)
+            await here.wishes.create(here.user, name="third")
+            await here.until_phase("third", Phase.RUNNING)
+            assert (await here.show("stops")).operation is Operation.STOPPING
+            out = False
+            await here.until_phase("stops", Phase.STANDBY)
+
+
+async def test_the_latch_holds_for_what_is_being_tried_again_and_stops_its_deadline(database_url: str) -> None:
+    """Three are in the middle of retries when everything disappears."""
+
+    async def refuse(verb: str, _workspace_id: str) -> None:
+        if verb == "ensure_running":
+            raise Failed(Code.CONTAINER_START_FAILED, "no room")
+
+    slow = replace(FAST, retry_base_s=0.6, retry_cap_s=0.6, max_retries=50, timeouts_s=dict.fromkeys(Operation, 2.5))
+    async with plant(database_url, knobs=slow) as here:
+        for number in range(6):
+            await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
+        for number in range(6):
+            await here.until_phase(f"w-{number}", Phase.STANDBY)
+        here.world.interfere = refuse
+        for number in range(3):
+            await here.wishes.wish(here.user, f"w-{number}", Wish.RUNNING)
+            await here.until(f"w-{number}", lambda seen: seen.error is not None)
+        gone, here.world.volumes = here.world.volumes, {}
+        await asyncio.sleep(4)  # longer than any deadline
+        assert {one.error.reason for one in (await here.wishes.page(here.user)).items if one.error} == {Reason.ACTION_FAILED}
+        here.world.volumes, here.world.interfere = gone, FirstWaits("nothing")
+        for number in range(3):
+            await here.until_phase(f"w-{number}", Phase.RUNNING)

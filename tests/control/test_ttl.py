@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.control.night import LEASE_S, TERM, TTL_S, Night, made_night
+from tests.control.night import LEASE_S, PATIENCE_S, TERM, TTL_S, Night, made_night
 from torpor import metrics
-from torpor.activity import Touches, asking
+from torpor.activity import PATIENCE_PART, RETRY_PART, Touches, asking
 from torpor.bus.activity import Activity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
-from torpor.control.ttl import IdleWatch, touch_on_running
+from torpor.control.ttl import CONFIRM_AFTER_PART, MOST_FAILURES, IdleWatch, touch_on_running
 from torpor.domain.errors import Deposed, Unavailable
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.store.queries import FOR_SERVICE
@@ -22,6 +22,16 @@ from torpor.store.queries import FOR_SERVICE
 pytestmark = pytest.mark.anyio
 
 CONNECTION = "a-connection"
+# As a statement that took too long does.
+CANCELLING = """
+CREATE FUNCTION cancel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF NEW.id::text = '{id}' AND NEW.desired_state = 'STANDBY' THEN
+        RAISE EXCEPTION 'cancelled' USING ERRCODE = 'query_canceled';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER cancel BEFORE UPDATE ON workspaces FOR EACH ROW EXECUTE FUNCTION cancel();
+"""
 
 
 @pytest.fixture
@@ -74,6 +84,37 @@ async def test_more_than_one_page_is_looked_through(night: Night, monkeypatch: p
     await night.watch.do(TERM)
     assert {await night.wish_of(one) for one in idle} == {Wish.STANDBY}
     assert {await night.wish_of(one) for one in used} == {Wish.RUNNING}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 500])
+async def test_a_row_that_cannot_be_understood_keeps_nobody_else_awake(
+    night: Night, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("torpor.control.ttl.PAGE", at_once)
+    foreign = [await night.workspace(f"foreign-{number}", idle_s=7200) for number in range(2)]
+    idle = [await night.workspace(f"idle-{number}") for number in range(3)]
+    for one in foreign:
+        await night.set(one, "conditions = '{}'")
+    await night.remembers()
+    await night.watch.do(TERM)
+    assert {await night.wish_of(one) for one in idle} == {Wish.STANDBY}
+    for one in foreign:
+        await night.set(one, "conditions = NULL")
+        assert await night.wish_of(one) is Wish.RUNNING
+
+
+async def test_a_ttl_that_was_lowered_counts_though_the_timer_was_started_with_the_old_one(night: Night) -> None:
+    ada = await night.workspace()
+    await night.remembers()
+    await night.activity.touch({ada.id: 8 * 3600})
+    telling = asyncio.create_task(night.touches.run())
+    try:
+        await night.watch.do(TERM)
+        assert await night.wish_of(ada) is Wish.RUNNING, "it may have been used just now"
+        await night.until_asleep(ada)
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
 
 
 # ── staying awake ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +173,7 @@ async def test_a_memory_lost_between_the_two_looks_puts_nobody_to_sleep(night: N
             await night.bus.ask(("FLUSHALL",))
         return await ask(workspace_ids)
 
-    await IdleWatch(night.wishes, forgetting, interval_s=60, lease_s=LEASE_S).do(TERM)
+    await IdleWatch(night.using, forgetting, interval_s=60, lease_s=LEASE_S).do(TERM)
     assert looks == 2
     assert await night.wish_of(ada) is Wish.RUNNING
 
@@ -160,13 +201,13 @@ async def test_a_bus_that_is_down_or_was_restarted_puts_nobody_to_sleep(database
 async def test_a_work_lease_holds_it_until_it_ends(night: Night) -> None:
     ada = await night.workspace()
     await night.remembers()
-    held = await night.wishes.hold(night.user, "ada", reason="a long build", seconds=3600)
+    held = await night.using.hold(ada, by="ada", reason="a long build", seconds=3600)
     await night.watch.do(TERM)
     assert await night.wish_of(ada) is Wish.RUNNING
-    assert not await night.wishes.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=asking(night.activity), lease_s=LEASE_S), (
+    assert not await night.using.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=asking(night.activity), lease_s=LEASE_S), (
         "one that came between the two looks counts as well"
     )
-    await night.wishes.end_hold(night.user, "ada", held.id)
+    await night.using.end_hold(ada, held.id)
     await night.watch.do(TERM)
     assert await night.wish_of(ada) is Wish.STANDBY
 
@@ -193,7 +234,7 @@ async def test_whatever_changed_since_the_look_leaves_it_as_it_is(night: Night) 
     before = [await night.look(row) for row in rows]
     ask = asking(night.activity)
     for row in rows:
-        assert not await night.wishes.let_sleep(row.id, term=TERM, to=Wish.STANDBY, ask=ask, lease_s=LEASE_S)
+        assert not await night.using.let_sleep(row.id, term=TERM, to=Wish.STANDBY, ask=ask, lease_s=LEASE_S)
     await night.watch.do(TERM)
     assert [await night.look(row) for row in rows] == before
     assert await night.wish_of(untouched) is Wish.STANDBY
@@ -207,6 +248,35 @@ async def test_one_that_cannot_be_put_to_sleep_keeps_nobody_else_awake(night: Ni
     await night.remembers()
     await night.watch.do(TERM)
     assert [await night.wish_of(one) for one in (bad, good)] == [Wish.RUNNING, Wish.STANDBY]
+
+
+async def test_a_database_that_will_not_write_one_row_keeps_nobody_else_awake(night: Night) -> None:
+    bad, good = await night.workspace("bad", idle_s=7200), await night.workspace("good")
+    await night.owner.execute(CANCELLING.format(id=bad.id))
+    await night.remembers()
+    await night.watch.do(TERM)
+    assert [await night.wish_of(one) for one in (bad, good)] == [Wish.RUNNING, Wish.STANDBY]
+
+
+async def test_a_database_that_will_write_no_row_ends_the_turn(night: Night) -> None:
+    rows = [await night.workspace(f"w{number}") for number in range(MOST_FAILURES + 2)]
+    await night.owner.execute(CANCELLING.format(id="' || NEW.id || '"))
+    await night.remembers()
+    with pytest.raises(Unavailable):
+        await night.watch.do(TERM)
+    assert {await night.wish_of(row) for row in rows} == {Wish.RUNNING}
+
+
+async def test_who_is_written_by_somebody_else_just_now_is_not_waited_for(night: Night) -> None:
+    busy, idle = await night.workspace("busy", idle_s=7200), await night.workspace("idle")
+    await night.remembers()
+    async with night.owner.transaction():
+        await night.set(busy, "name = 'busier'")
+        async with asyncio.timeout(PATIENCE_S):
+            await night.watch.do(TERM)
+        assert await night.wish_of(idle) is Wish.STANDBY
+    await night.watch.do(TERM)
+    assert await night.wish_of(busy) is Wish.STANDBY
 
 
 # ── races ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,11 +306,40 @@ async def test_a_wish_that_races_with_sleep_wins(night: Night, wish_comes: str) 
         wishing = asyncio.create_task(wish())
         if wish_comes == "before":
             await wishing
-        slept += await night.wishes.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=asked, lease_s=LEASE_S)
+        slept += await night.using.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=asked, lease_s=LEASE_S)
         await wishing
         seen = await night.look(ada)
         assert (seen.desired_state, seen.wish_origin) == (Wish.RUNNING, WishOrigin.PERSON)
     assert slept in {"before": [0], "under its hands": [10], "at any time": range(11)}[wish_comes]
+
+
+@pytest.mark.parametrize("knock_comes", ["before", "at any time", "under its hands"])
+async def test_a_knock_that_races_with_sleep_wins(night: Night, knock_comes: str) -> None:
+    """Whoever was told that it is awake finds it so."""
+    ada = await night.workspace()
+    await night.remembers()
+    ask, long_ago = asking(night.activity), ada.last_access_at
+    for _ in range(10):
+        await night.set(ada, f"desired_state = 'RUNNING', wished_at = '{long_ago}', last_access_at = '{long_ago}'")
+        may_knock = asyncio.Event()
+        if knock_comes != "under its hands":
+            may_knock.set()
+
+        async def knock(may_knock: asyncio.Event = may_knock) -> None:
+            await may_knock.wait()
+            assert (await night.wishes.wake(night.user, "ada")).desired_state is Wish.RUNNING
+
+        async def asked(workspace_ids: Sequence[str], may_knock: asyncio.Event = may_knock) -> Any:
+            may_knock.set()
+            await asyncio.sleep(0.02)  # time enough to read the row, and not to lock it
+            return await ask(workspace_ids)
+
+        knocking = asyncio.create_task(knock())
+        if knock_comes == "before":
+            await knocking
+        await night.using.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=asked, lease_s=LEASE_S)
+        await knocking
+        assert await night.wish_of(ada) is Wish.RUNNING
 
 
 async def test_who_connects_during_the_last_look_is_seen(night: Night) -> None:
@@ -252,7 +351,7 @@ async def test_who_connects_during_the_last_look_is_seen(night: Night) -> None:
         await night.activity.renew({ada.id: frozenset({CONNECTION})}, lease_s=60)
         return await ask(workspace_ids)
 
-    assert not await night.wishes.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=connecting, lease_s=LEASE_S)
+    assert not await night.using.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=connecting, lease_s=LEASE_S)
     assert await night.wish_of(ada) is Wish.RUNNING
 
 
@@ -340,6 +439,65 @@ async def test_touches_that_change_little_are_not_sent() -> None:
         touches.touch("short", 2)
         await touches.tell()
     assert len(sent) == 5
+
+
+async def test_a_touch_with_a_ttl_that_was_lowered_is_sent() -> None:
+    sent: list[dict[str, float]] = []
+    clock = [0.0]
+
+    class Heard(Activity):
+        def __init__(self) -> None:
+            pass
+
+        async def touch(self, idle_s: Any) -> None:
+            sent.append(dict(idle_s))
+
+    touches = Touches(Heard(), now=lambda: clock[0])
+    for ttl_s in (28_800, 60, 60, 28_800):
+        touches.touch("w", ttl_s)
+        await touches.tell()
+    assert sent == [{"w": 28_800}, {"w": 60}, {"w": 28_800}]
+
+
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+async def test_whatever_goes_wrong_no_touch_is_lost(error: type[BaseException]) -> None:
+    sent: list[dict[str, float]] = []
+
+    class Broken(Activity):
+        def __init__(self) -> None:
+            self.error: type[BaseException] | None = error
+
+        async def touch(self, idle_s: Any) -> None:
+            if self.error is not None:
+                raise self.error
+            sent.append(dict(idle_s))
+
+    activity = Broken()
+    touches = Touches(activity, now=lambda: 0.0)
+    touches.touch("w", 60)
+    with pytest.raises(error):
+        await touches.tell()
+    activity.error = None
+    assert await touches.tell()
+    assert sent == [{"w": 60}]
+
+
+def test_there_is_time_for_a_second_try_between_the_two_looks() -> None:
+    assert CONFIRM_AFTER_PART > PATIENCE_PART + RETRY_PART
+
+
+async def test_only_a_controller_that_lives_says_what_was_used_until_now(night: Night) -> None:
+    ada = await night.workspace()
+    joined = (
+        "INSERT INTO controllers (node_id, world, expires_at)"
+        " VALUES (gen_random_uuid(), 'w', now() + make_interval(secs => $1)) RETURNING epoch"
+    )
+    dead, living = await night.owner.fetchval(joined, -1), await night.owner.fetchval(joined, 60)
+    for life in (dead, living + 1):
+        await night.using.stopped([ada.id], life=life)
+        assert (await night.look(ada)).last_access_at == ada.last_access_at
+    await night.using.stopped([ada.id], life=living)
+    assert (await night.look(ada)).last_access_at > ada.last_access_at
 
 
 # ── what it costs ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -44,8 +44,8 @@ ARCHIVING = {
 
 def deleted(**ago: float) -> dict[str, str]:
     """Deleted so long ago, and the deletion is over."""
-    seconds = timedelta(**ago).total_seconds()
-    return {"desired_state": "'DELETED'", "phase": "'DELETED'", "deleted_at": f"now() - interval '{seconds} seconds'"}
+    at = f"now() - interval '{timedelta(**ago).total_seconds()} seconds'"
+    return {"desired_state": "'DELETED'", "phase": "'DELETED'", "deleted_at": at, "phase_changed_at": at}
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Yard:
         """An archive that was proven so many hours ago."""
         key = ArchiveKey(workspace_id, str(uuid.uuid4()))
         if in_store:
-            await self.archives.create_empty(key, Home(workspace_id, 1), 0)
+            await self.archives.create_empty(key, self.home(workspace_id), 0)
         if in_table:
             await self.owner.execute(
                 "INSERT INTO archives (key, workspace_id, op_id, generation, revision, manifest_root, size_bytes, home_bytes,"
@@ -85,6 +85,9 @@ class Yard:
             )  # fmt: skip
             await self.mark(str(key), **columns)
         return str(key)
+
+    def home(self, workspace_id: str) -> Home:
+        return Home(workspace_id, 1)
 
     async def mark(self, *keys: str, **columns: str) -> None:
         if columns:
@@ -108,7 +111,7 @@ class Yard:
         return [tuple(row) for row in await self.owner.fetch("SELECT * FROM archives ORDER BY key")]
 
     async def objects(self) -> set[str]:
-        return {str(key) async for key in self.archives.keys()}  # noqa: SIM118 - no mapping
+        return {str(found.key) async for found in self.archives.keys()}  # noqa: SIM118 - no mapping
 
     def collector(self, retention: Retention = RETENTION, *, every_s: float = 3600) -> Collector:
         return Collector(self.store, self.archives, retention=retention, every_s=every_s)
@@ -118,9 +121,20 @@ class Yard:
         return await self.report()
 
     async def report(self) -> dict[str, Any]:
-        report = (await self.seen.housekeeping()).report
+        """Of the last collection, whether it came to its end or not."""
+        standing = await self.seen.housekeeping()
+        report = standing.skipped or standing.report
         assert report is not None
         return dict(report)
+
+    async def operation(self, key: str, kind: str = "ARCHIVING", outcome: str | None = "TURNED") -> None:
+        """In the history: the operation that wrote under this key, and how it ended (None: it has not)."""
+        made = ArchiveKey.parse(key)
+        await self.owner.execute(
+            "INSERT INTO operations (workspace_id, op_id, attempt, kind, generation, epoch, started_at, ended_at, outcome)"
+            " VALUES ($1, $2, 1, $3, 1, 1, now(), CASE WHEN $4::text IS NOT NULL THEN now() END, $4)",
+            uuid.UUID(made.workspace_id), uuid.UUID(made.op_id), kind, outcome,
+        )  # fmt: skip
 
     async def depose(self) -> None:
         await self.owner.execute("UPDATE system_locks SET epoch = epoch + 1")
@@ -133,6 +147,8 @@ async def yard(database_url: str, archives: Archives) -> AsyncIterator[Yard]:
     as_controller = await Database.open(database_url, Role.CONTROLLER)
     try:
         await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
+        # Collections have been regular until now.
+        await owner.execute("UPDATE housekeeping SET gc_ended_at = now()")
         service = ServiceStore(as_service)
         await service.create_user("ada", is_admin=True, password=None)
         known = await service.user_by_name("ada")

@@ -1,6 +1,7 @@
 """Does every workspace get an explanation that a person can act on?"""
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -128,3 +129,13 @@ def test_every_wish_of_every_origin_has_its_words(wish: Wish, origin: WishOrigin
     told = explain(workspace(desired_state=wish, wish_origin=origin), ())
     assert (told.stopped is None) is (wish is Wish.RUNNING)
     assert told.lines[0].startswith(f"Wished: {wish}")
+
+
+def test_undelete_is_offered_only_while_it_would_be_accepted() -> None:
+    gone = workspace(phase=Phase.DELETED, desired_state=Wish.DELETED, deleted_at=NOW)
+    stands = replace(gone, phase=Phase.DELETING, error=error(Reason.RETRY_EXCEEDED))
+    for row in (gone, stands):
+        for can_be_undeleted, purge in itertools.product((False, True), repeat=2):
+            told = explain(replace(row, purge=purge), (), can_be_undeleted=can_be_undeleted)
+            offers = any("undelete" in way.command for way in told.ways_out)
+            assert offers is (can_be_undeleted and not purge)

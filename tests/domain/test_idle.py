@@ -19,11 +19,13 @@ from torpor.domain.idle import (
     StayAwake,
     WorkLease,
     decide,
+    has_outlived_ttl,
     has_step_down,
+    is_about_to_sleep,
     reasons_to_stay,
 )
 from torpor.domain.records import Workspace
-from torpor.domain.states import Operation, Phase, Wish
+from torpor.domain.states import Operation, Phase, Wish, WishOrigin
 
 LEASE_S = 30.0
 TTL_S = 300
@@ -148,6 +150,31 @@ def test_a_lease_ends_when_it_says() -> None:
     held = reasons_to_stay(facts(idle(), leases=(lease(0), lease(10), lease(5))))
     assert [stay.until for stay in held] == [later(10), later(5)]
     assert all("ada" in stay.words and "a long build" in stay.words for stay in held)
+
+
+def test_a_timer_that_was_started_with_a_longer_ttl_counts_no_longer_than_the_ttl() -> None:
+    (stay,) = reasons_to_stay(facts(idle(), bus=BusSays(0, 8 * 3600.0, 1e9)))
+    assert (stay.why, stay.until) == (Because.IDLE_TIMER, later(TTL_S))
+    assert "300 s" in stay.words
+    assert has_outlived_ttl(idle(), TTL_S + 0.1)
+    assert not has_outlived_ttl(idle(), TTL_S)
+
+
+def test_only_what_idleness_put_to_sleep_and_nobody_stops_yet_is_about_to_sleep() -> None:
+    about_to = {"desired_state": Wish.STANDBY, "wish_origin": WishOrigin.IDLE}
+    for phase, wish, origin, operation in itertools.product(Phase, Wish, WishOrigin, Operation):
+        row = idle(
+            phase=phase,
+            desired_state=wish,
+            wish_origin=origin,
+            operation=operation,
+            error=error(Reason.ACTION_FAILED) if phase is Phase.ERROR else None,
+        )
+        expected = (phase, operation) == (Phase.RUNNING, Operation.NONE) and about_to == {
+            "desired_state": wish,
+            "wish_origin": origin,
+        }
+        assert is_about_to_sleep(row) is expected
 
 
 def test_a_forgetful_bus_says_until_when() -> None:

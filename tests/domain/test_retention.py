@@ -1,5 +1,6 @@
 """Is nothing an orphan that somebody needs, and everything that nobody does?"""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -13,11 +14,14 @@ from torpor.domain.retention import (
     WORDS,
     Action,
     Decision,
+    Fate,
     Holder,
     Mark,
     Retention,
     Stored,
+    Terms,
     Why,
+    are_marks_stale,
     decide,
 )
 
@@ -32,7 +36,7 @@ LIVING = Holder(
     asked_for=None,
     is_in_error=False,
     deleted_at=None,
-    is_gone=False,
+    gone_at=None,
     is_purged=False,
 )
 
@@ -41,13 +45,15 @@ def ago(**parts: float) -> datetime:
     return NOW - timedelta(**parts)
 
 
-def archive(name: str, *, proven: float, **more: Any) -> Stored:
-    """Proven so many hours ago."""
-    return Stored(key=f"ws/{name}", op_id=name, size_bytes=10, proven_at=ago(hours=proven), **more)
+def archive(name: str, *, proven: float | None, **more: Any) -> Stored:
+    """Proven so many hours ago; None: left over."""
+    proven_at = None if proven is None else ago(hours=proven)
+    return Stored(key=f"ws/{name}", op_id=name, size_bytes=10, proven_at=proven_at, **more)
 
 
-def decided(holder: Holder, *archives: Stored) -> dict[str, Decision]:
-    return {one.archive.op_id: one for one in decide(holder, archives, RETENTION, NOW)}
+def decided(holder: Holder, *archives: Stored, are_marks_stale: bool = False) -> dict[str, Decision]:
+    found = decide(holder, archives, RETENTION, NOW, are_marks_stale=are_marks_stale)
+    return {one.archive.op_id: one for one in found}
 
 
 def reasons(holder: Holder, *archives: Stored) -> dict[str, Why]:
@@ -59,7 +65,7 @@ def reasons(holder: Holder, *archives: Stored) -> dict[str, Why]:
 
 def test_every_reason_has_its_words_and_its_outcome() -> None:
     assert WORDS.keys() == IS_ORPHAN.keys() == set(Why)
-    assert ACTION.keys() == {True, False}
+    assert ACTION.keys() == set(Fate)
     assert all(row.keys() == set(Mark) for row in ACTION.values())
 
 
@@ -67,31 +73,46 @@ def is_needed(this: Stored, holder: Holder, newer: int) -> bool:
     """The rule of workspaces.md, section 12, told the other way round."""
     is_given_up = holder.is_purged or (
         holder.deleted_at is not None
-        and holder.is_gone
+        and holder.gone_at is not None
         and not holder.is_in_error
-        and NOW - holder.deleted_at > RETENTION.undelete_grace
+        and NOW - holder.gone_at > RETENTION.undelete_grace
     )
     by_operation = this.op_id in holder.under_way or (bool(holder.under_way) and this.key == holder.archive_key)
     by_row = this.key in (holder.archive_key, holder.asked_for) or this.op_id == holder.op_id
-    return by_operation or (not is_given_up and (holder.is_in_error or by_row or newer < RETENTION.keep))
+    is_recent = this.proven_at is not None and newer < RETENTION.keep
+    is_wanted = not is_given_up and (holder.is_in_error or by_row or is_recent)
+    return holder.is_out_of_date or by_operation or is_wanted
+
+
+# (since when it is an orphan, since when it is being removed), what is done with it when it is needed, and when it is not.
+MARKS = {
+    (None, None): (Action.KEEP, Action.MARK),
+    (ago(hours=1), None): (Action.CLEAR, Action.WAIT),
+    (ago(hours=3), None): (Action.CLEAR, Action.REMOVE),
+    (ago(hours=3), ago(hours=1)): (Action.REMOVE, Action.REMOVE),
+}
 
 
 def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
-    marks = ((None, None), (ago(hours=1), None), (ago(hours=3), None), (ago(hours=3), ago(hours=1)))
-    facts = product(
+    facts: Iterator[tuple[Any, ...]] = product(
         (None, "ws/this", "ws/other"),  # archive_key
         ("this", "other"),  # op_id
         (frozenset(), frozenset({"this"}), frozenset({"other"})),  # under way
-        (None, "ws/this", "ws/other"),  # asked for
+        (None, "ws/this"),  # asked for
         (False, True),  # in error
-        (None, ago(days=1), ago(days=8)),  # deleted
-        (False, True),  # gone
+        (None, ago(days=1), ago(days=8)),  # gone
+        (False, True),  # deleted
         (False, True),  # purged
-        range(4),  # newer ones
-        marks,
+        (False, True),  # out of date
+        (10, None),  # proven
+        (RETENTION.keep - 1, RETENTION.keep),  # newer ones
+        MARKS,
+        (False, True),  # marks are stale
     )
     seen = set()
-    for archive_key, op_id, under_way, asked_for, in_error, deleted_at, gone, purged, newer, (orphan, removing) in facts:
+    for (
+        archive_key, op_id, under_way, asked_for, in_error, gone_at, is_deleted, purged, out_of_date, proven, newer, mark, stale
+    ) in facts:  # fmt: skip
         holder = replace(
             LIVING,
             archive_key=archive_key,
@@ -99,24 +120,29 @@ def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
             under_way=under_way,
             asked_for=asked_for,
             is_in_error=in_error,
-            deleted_at=deleted_at,
-            is_gone=gone and deleted_at is not None,
-            is_purged=purged and deleted_at is not None,
+            deleted_at=ago(days=9) if is_deleted else None,
+            gone_at=gone_at,
+            is_purged=purged and is_deleted,
+            is_out_of_date=out_of_date,
         )
-        this = archive("this", proven=10, orphan_since=orphan, removing_since=removing)
+        orphan_since, removing_since = mark
+        this = archive("this", proven=proven, orphan_since=orphan_since, removing_since=removing_since)
         others = [archive(f"newer-{number}", proven=number) for number in range(newer)]
-        found = decided(holder, this, *others, archive("older", proven=20))["this"]
+        left_over = archive("left-over", proven=None, orphan_since=ago(hours=1))
+        everything = (this, *others, archive("older", proven=20), left_over)
+        found = decided(holder, *everything, are_marks_stale=stale)["this"]
         seen.add((found.why, found.action))
-        if removing is not None:
-            # There is no way back.
-            assert found.action is Action.REMOVE
-            continue
-        if is_needed(this, holder, newer):
-            assert found.action is (Action.KEEP if orphan is None else Action.CLEAR), (holder, found)
-            assert found.goes_at is None
-        else:
-            assert found.action is {None: Action.MARK, ago(hours=1): Action.WAIT, ago(hours=3): Action.REMOVE}[orphan]
-            assert found.goes_at == (orphan or NOW) + RETENTION.grace
+        is_wanted = is_needed(this, holder, newer)
+        action = MARKS[mark][0 if is_wanted else 1]
+        if stale and action in (Action.WAIT, Action.REMOVE) and removing_since is None:
+            action = Action.MARK
+        if proven is None and is_wanted and removing_since is None:
+            # Nobody can go back to it: it stays an orphan, and is not removed now.
+            action = Action.MARK if stale or orphan_since is None else Action.WAIT
+        assert found.action is action, (holder, this, found)
+        if removing_since is None:
+            since = NOW if stale or orphan_since is None else orphan_since
+            assert found.goes_at == (None if is_wanted else since + RETENTION.grace)
     assert {why for why, _ in seen} == set(Why)
     assert {action for _, action in seen} == set(Action)
 
@@ -153,7 +179,11 @@ def test_what_is_going_takes_nobodys_place() -> None:
 def test_a_deletion_that_is_not_over_gives_up_nothing() -> None:
     deleting = replace(LIVING, archive_key="ws/a", deleted_at=ago(days=30))
     assert reasons(deleting, archive("a", proven=900)) == {"a": Why.CAN_BE_UNDELETED}
-    assert reasons(replace(deleting, is_gone=True), archive("a", proven=900)) == {"a": Why.EXPIRED}
+    for days, why in ((6, Why.CAN_BE_UNDELETED), (8, Why.EXPIRED)):
+        gone = replace(deleting, gone_at=ago(days=days))
+        assert reasons(gone, archive("a", proven=900)) == {"a": why}
+        # Taken back, and not looked at since.
+        assert reasons(replace(gone, deleted_at=None), archive("a", proven=900)) == {"a": Why.POINTED_AT}
 
 
 def test_a_purge_gives_up_everything_but_what_is_being_read() -> None:
@@ -171,6 +201,23 @@ def test_an_error_protects_every_archive_and_takes_back_marks() -> None:
     found = decided(in_error, *archives, marked)
     assert {one.why for one in found.values()} == {Why.IN_ERROR}
     assert found["marked"].action is Action.CLEAR
+
+
+def test_what_is_left_over_takes_nobodys_place_and_is_never_gone_back_to() -> None:
+    left_over = [archive(f"left-{number}", proven=None, orphan_since=ago(hours=1)) for number in range(5)]
+    found = decided(LIVING, *left_over, archive("a", proven=1), archive("b", proven=2))
+    assert {one.why for name, one in found.items() if name.startswith("left")} == {Why.LEFT_OVER}
+    assert (found["a"].why, found["b"].why) == (Why.RECENT, Why.RECENT)
+    in_error = decided(replace(LIVING, is_in_error=True), *left_over)
+    assert {one.action for one in in_error.values()} == {Action.WAIT}
+
+
+@pytest.mark.parametrize(("hours_ago", "is_stale"), [(None, True), (0, False), (2.9, False), (3.1, True), (-0.1, True)])
+def test_marks_count_while_collections_are_regular(hours_ago: float | None, is_stale: bool) -> None:
+    ended_at = None if hours_ago is None else ago(hours=hours_ago)
+    assert are_marks_stale(ended_at, Terms(RETENTION, every=timedelta(hours=1)), NOW) is is_stale
+    # Where the grace period is longer than three intervals, it counts.
+    assert are_marks_stale(ended_at, Terms(RETENTION, every=timedelta(minutes=1)), NOW) is (is_stale or hours_ago == 2.9)
 
 
 @pytest.mark.parametrize(("hours", "action"), [(1.99, Action.WAIT), (2, Action.WAIT), (2.01, Action.REMOVE)])

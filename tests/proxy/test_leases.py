@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,10 +192,81 @@ async def test_a_stream_of_events_is_no_use_but_a_download_is(stage: Stage) -> N
         writers.append(writer)
     await stage.until(lambda use: use.idle_timer_s is not None, "eve")
     await stage.until(lambda use: use.idle_timer_s is None, "eve")
-    assert (await stage.use("ada")).idle_timer_s is not None
+    assert (await stage.use("ada")).connections == 1
     for writer in writers:
         writer.close()
     server.close()
+
+
+async def test_a_request_is_use_until_it_is_answered_however_long_nothing_is_heard(stage: Stage) -> None:
+    stage.standby_ttl_s = 1
+    may_answer = asyncio.Event()
+
+    async def think(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await may_answer.wait()
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    (stage.folder / "w").unlink()
+    server = await asyncio.start_unix_server(think, stage.folder / "w")
+    reader, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: ada.localhost\r\n\r\n")
+    await stage.until(lambda use: use.idle_timer_s is not None)
+
+    async def is_used() -> None:
+        use = await stage.use()
+        assert use.connections or use.idle_timer_s is not None
+
+    await while_doing(2 * (stage.standby_ttl_s + LEASE_S), is_used)
+    may_answer.set()
+    assert b"204" in await reader.readline()
+    use = await stage.until(lambda use: use.connections == 0)
+    assert use.idle_timer_s is not None
+    await stage.until(lambda use: use == Use(0, None))
+    writer.close()
+    server.close()
+
+
+async def test_quick_requests_cost_the_bus_one_message(stage: Stage) -> None:
+    async def commands() -> int:
+        (told,) = await stage.activity._bus.ask(("INFO", "commandstats"))
+        return sum(int(stat["calls"]) for name, stat in told.items() if name in ("cmdstat_eval", "cmdstat_set"))
+
+    before = await commands()
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: ada.localhost\r\n\r\n")
+        await reader.read()
+        writer.close()
+    await stage.until(lambda use: use.idle_timer_s is not None)
+    # `until` itself asks by scripts; whatever else there is, it is not one for each request.
+    assert await commands() - before < 20
+
+
+async def test_a_ttl_that_is_lowered_counts_for_whoever_is_connected(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torpor.proxy.leases.TTLS_EVERY_S", 0.05)
+    bus = await Bus.open(redis_url)
+    ttls = {"ada": 60.0}
+
+    async def ttls_of(workspace_ids: Collection[str]) -> Mapping[str, float]:
+        assert set(workspace_ids) == {"ada", "eve"}
+        return ttls
+
+    leases = ConnectionLeases(Activity(bus), lambda *_: None, lease_s=LEASE_S, ttls_of=ttls_of)
+    try:
+        async with leases.running():
+            for name in ("ada", "eve"):
+                leases.connect(name, 60)
+            await _eventually_so(lambda: _connections(bus, "ada", 1))
+            ttls["ada"] = 0.5
+            await _eventually_so(lambda: _connections(bus, "ada", 0))
+            assert await _connections(bus, "eve", 1), "of which nothing is known any more"
+    finally:
+        await bus.close()
 
 
 async def test_traffic_flows_while_the_bus_is_out_and_all_is_told_when_it_is_back(tmp_path: Path) -> None:
@@ -263,6 +334,16 @@ async def test_requests_and_connections_are_counted(stage: Stage) -> None:
     assert {outcome: counted(outcome) - was for outcome, was in before.items()} == dict.fromkeys(before, 1)
     await client.close()
     await _eventually(lambda: connections() == at_first)
+
+
+async def _connections(bus: Bus, name: str, count: int) -> bool:
+    return (await Activity(bus).uses([name]))[name].connections == count
+
+
+async def _eventually_so(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await is_so():
+            await asyncio.sleep(0.02)
 
 
 async def _eventually(is_so: Callable[[], bool]) -> None:

@@ -349,7 +349,7 @@ async def test_how_it_stands_includes_every_event_up_to_its_id(here: Here) -> No
     await here.db.execute("UPDATE workspaces SET name = 'renamed'")
     standing = await here.store.standing(str(one))
     assert standing is not None
-    assert (standing.workspace.name, standing.last_id) == ("renamed", (await here.store.newest()).last_id)
+    assert (standing.shown.workspace.name, standing.last_id) == ("renamed", (await here.store.newest()).last_id)
     assert await here.store.standing(str(uuid.uuid4())) is None
 
 
@@ -360,10 +360,33 @@ async def test_an_event_from_before_a_column_was_there_can_be_read(here: Here) -
     assert [name for _, name in await here.names_after(0)] == ["one"]
 
 
-async def test_one_that_cannot_be_understood_holds_up_nobody(here: Here) -> None:
+async def test_the_command_is_told_but_not_kept_with_every_change(here: Here) -> None:
     await here.create("one")
     await here.create("two")
-    await here.db.execute('UPDATE outbox SET row = row || \'{"phase": "DREAMING"}\' WHERE seq = (SELECT min(seq) FROM outbox)')
+    await here.db.execute("UPDATE workspaces SET command = '{serve,me}'")
+    await here.db.execute("UPDATE workspaces SET wish_version = wish_version + 1")
+    events = (await here.outbox.number(TERM, limit=10)).events
+    assert [event.workspace.command for event in events] == [("serve", "me")] * 4
+    assert len({id(event.workspace.command) for event in events}) == 1, "a page of events has it once"
+    assert await here.db.fetchval("SELECT count(*) FROM outbox WHERE row ? 'command'") == 0
+
+
+@pytest.mark.parametrize(("words", "is_taken"), [(["x" * 65536], True), (["x" * 65537], False), (["é" * 16384] * 3, False)])
+async def test_a_command_is_not_of_any_size(here: Here, words: list[str], is_taken: bool) -> None:
+    workspace_id = await here.create("one")
+    command = "UPDATE workspaces SET command = $2 WHERE id = $1"
+    if is_taken:
+        await here.db.execute(command, workspace_id, words)
+    else:
+        with pytest.raises(asyncpg.CheckViolationError, match="command_is_short"):
+            await here.db.execute(command, workspace_id, words)
+
+
+@pytest.mark.parametrize("fault", ['{"phase": "DREAMING"}', '{"version": "x"}', '{"created_at": "soon"}', '{"owner_id": 7}'])
+async def test_one_that_cannot_be_understood_holds_up_nobody(here: Here, fault: str) -> None:
+    await here.create("one")
+    await here.create("two")
+    await here.db.execute(f"UPDATE outbox SET row = row || '{fault}' WHERE seq = (SELECT min(seq) FROM outbox)")
     (two,) = await here.number()
     assert await here.names_after(0) == [(two, "two")]
     assert (await here.store.after(0, limit=100)).reached == two

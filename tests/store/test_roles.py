@@ -154,6 +154,8 @@ async def test_one_operation_at_a_time_in_the_history(populated: str) -> None:
         (Role.CONTROLLER, "UPDATE archives SET manifest_root = 'another'", False),
         (Role.CONTROLLER, "UPDATE housekeeping SET gc_tried_at = now(), gc_ran_at = now(), gc_report = '{}'", True),
         (Role.CONTROLLER, "UPDATE housekeeping SET gc_requested_at = now()", False),
+        (Role.CONTROLLER, "UPDATE housekeeping SET archive_store = 'x', gc_terms = '{}', gc_skipped = '{}'", True),
+        (Role.SERVICE, "UPDATE housekeeping SET archive_store = 'x'", False),
         (Role.CONTROLLER, "INSERT INTO housekeeping DEFAULT VALUES", False),
     ],
 )

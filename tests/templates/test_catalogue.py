@@ -41,6 +41,8 @@ def test_jupyterlab_is_pinned_and_keeps_its_checks() -> None:
 def test_a_command_is_run_as_given() -> None:
     given = ("python3", "-c", "print('{port}') # $PORT; a b")
     assert program(template("command"), given) == Program("command", given, is_verbatim=True)
+    longest = ("é" * 32_767, "xx")
+    assert program(template("command"), longest).command == longest
 
 
 @pytest.mark.parametrize("name", ["", "Terminal", "vscode", "../terminal", "terminal.toml"])
@@ -59,6 +61,9 @@ def test_an_unknown_template_is_refused_with_what_is_allowed(name: str) -> None:
         ("command", (), "command_required"),
         ("command", ("",), "command_invalid"),
         ("command", ("echo", "a\0b"), "command_invalid"),
+        ("command", ("x" * 65_537,), "command_invalid"),
+        ("command", ("é" * 32_000, "x" * 2_000), "command_invalid"),
+        ("command", ("x",) * 65_537, "command_invalid"),
     ],
 )
 def test_what_does_not_fit_the_template_is_refused(name: str, command: tuple[str, ...] | None, code: str) -> None:

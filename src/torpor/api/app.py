@@ -199,7 +199,7 @@ def _workspaces(wishes: Wishes, runtime: Runtime, base_url: str) -> APIRouter:
         found = await wishes.find(user, workspace)
         if not found.container_present:
             raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first")
-        async with wishes.using(found):
+        async with wishes.using.keeping_awake(found):
             done = await runtime.execute(found.id, body.command, wire.from_base64(body.stdin))
         return wire.ExecOut(exit_code=done.exit_code, stdout=wire.to_base64(done.stdout), stderr=wire.to_base64(done.stderr))
 

@@ -3,8 +3,9 @@
 Looking decides with the very rules of the collection and writes nothing; a collection itself is the leader's.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,13 @@ from fastapi import APIRouter
 from torpor.api import wire
 from torpor.api.door import SignedIn
 from torpor.domain.errors import Refused
-from torpor.domain.retention import IS_ORPHAN, Action, Decision, Holder, Retention, Why, decide
+from torpor.domain.retention import IS_ORPHAN, Action, Decision, Holder, Retention, Terms
+from torpor.orphans import decisions, look, strangers
 from torpor.ports import Archives
-from torpor.store.collecting import CollectingStore
+from torpor.store.collecting import CollectingStore, Housekeeping
 from torpor.store.for_service import User
 
 ITEMS_AT_MOST = 1000
-NAMED_AT_MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +30,24 @@ class Collecting:
     store: CollectingStore
     archives: Archives
     retention: Retention
+    """For as long as no leader has said which one it goes by."""
 
 
 def gc_routes(collecting: Collecting) -> APIRouter:
     router = APIRouter(tags=["gc"])
+    previewed = _Shared(lambda: _preview(collecting))
 
     @router.get("/gc")
     async def preview(user: SignedIn) -> wire.GcPreview:
         """What a collection would do now. Nothing is written."""
         _require_admin(user)
-        return await _preview(collecting)
+        return await previewed()
 
     @router.get("/gc/report")
     async def report(user: SignedIn) -> wire.GcStanding:
         """When archives were collected last, and what came of it."""
         _require_admin(user)
-        return await _standing(collecting)
+        return _standing(await collecting.store.housekeeping())
 
     @router.post("/gc", status_code=202)
     async def request(user: SignedIn) -> wire.GcRequested:
@@ -60,49 +63,60 @@ def _require_admin(user: User) -> None:
         raise Refused("forbidden", "only an administrator may collect archives")
 
 
+class _Shared:
+    """One look for all who ask while it is under way: listing a store takes long, and costs."""
+
+    def __init__(self, look: Callable[[], Coroutine[Any, Any, wire.GcPreview]]) -> None:
+        self._look = look
+        self._under_way: asyncio.Task[wire.GcPreview] | None = None
+
+    async def __call__(self) -> wire.GcPreview:
+        if self._under_way is None:
+            self._under_way = asyncio.create_task(self._look())
+            self._under_way.add_done_callback(self._over)
+        # Who goes away takes it from nobody.
+        return await asyncio.shield(self._under_way)
+
+    def _over(self, task: asyncio.Task[wire.GcPreview]) -> None:
+        self._under_way = None
+        if not task.cancelled():
+            task.exception()  # looked at, though perhaps nobody waits for it any more
+
+
 async def _preview(collecting: Collecting) -> wire.GcPreview:
-    store, before = collecting.store, await collecting.store.totals()
-    compared = await store.compare(collecting.archives.keys(), begun_at=before.at)
+    store = collecting.store
+    before, standing = await store.totals(), await store.housekeeping()
+    seen = await look(store, collecting.archives, standing.terms or Terms(collecting.retention), standing)
     kept: Counter[str] = Counter()
     orphans: list[tuple[Holder, Decision]] = []
-    async for holder, decision in _decisions(collecting, compared.missing):
-        if IS_ORPHAN[decision.why]:
-            orphans.append((holder, decision))
-        else:
-            kept[decision.why] += 1
-    # Who is no candidate has no more than may be kept in any case.
-    kept[Why.RECENT] += max(0, before.kept + before.orphans - kept.total() - len(orphans))
+    async for held, decided in decisions(store, seen):
+        for decision in decided:
+            if IS_ORPHAN[decision.why]:
+                orphans.append((held.holder, decision))
+            else:
+                kept[decision.why] += 1
+    kept[wire.UNQUESTIONED] = max(0, before.kept + before.orphans - kept.total() - len(orphans))
     orphans.sort(key=lambda one: (one[1].goes_at, one[1].archive.key))
     actions = Counter(decision.action for _, decision in orphans)
     return wire.GcPreview(
+        would_skip=seen.why_not,
         kept={reason: count for reason, count in sorted(kept.items()) if count},
         would_mark=actions[Action.MARK],
         waiting=actions[Action.WAIT],
         would_remove=actions[Action.REMOVE],
-        would_free_bytes=sum(one.archive.size_bytes for _, one in orphans if one.action is Action.REMOVE),
+        would_free_bytes=sum(one.archive.size_bytes or 0 for _, one in orphans if one.action is Action.REMOVE),
         items=[wire.gc_item(holder, decision) for holder, decision in orphans[:ITEMS_AT_MOST]],
         left_out=max(0, len(orphans) - ITEMS_AT_MOST),
-        unknown=list(compared.unknown[:NAMED_AT_MOST]),
-        unknown_count=len(compared.unknown),
-        missing=sorted(compared.missing)[:NAMED_AT_MOST],
-        missing_count=len(compared.missing),
-        last=await _standing(collecting),
+        **strangers(seen.compared),
+        last=_standing(standing),
     )
 
 
-async def _decisions(collecting: Collecting, missing: frozenset[str]) -> AsyncIterator[tuple[Holder, Decision]]:
-    candidates = await collecting.store.candidates(collecting.retention)
-    async for held in collecting.store.held(candidates, missing=missing):
-        for decision in decide(held.holder, held.archives, collecting.retention, held.at):
-            yield held.holder, decision
-
-
-async def _standing(collecting: Collecting) -> wire.GcStanding:
-    found = await collecting.store.housekeeping()
-    report: Any = found.report
+def _standing(found: Housekeeping) -> wire.GcStanding:
     return wire.GcStanding(
         requested_at=found.requested_at,
         tried_at=found.tried_at,
         ran_at=found.ran_at,
-        report=wire.GcReport(**report) if report is not None else None,
+        report=wire.gc_report(found.report),
+        skipped=wire.gc_report(found.skipped),
     )

@@ -8,22 +8,24 @@ caught up with the feed. No stream holds a database connection.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from torpor.accounts import Accounts
 from torpor.api import wire
-from torpor.api.door import SignedIn
-from torpor.api.fanout import PAGE, EventFeed, Stream, frame
+from torpor.api.door import SignedIn, token_of
+from torpor.api.fanout import PAGE, EventFeed, Stream, frame, in_parts
 from torpor.domain.errors import Refused, Unavailable
-from torpor.domain.events import BEGINNING, EventKind, body, tell
+from torpor.domain.events import BEGINNING, EventKind, body
 from torpor.domain.records import Workspace
-from torpor.store.events import ALL, EventStore, Later, Sight
+from torpor.store.events import ALL, EventStore, Later, Sight, tellable
 from torpor.store.for_service import User
 from torpor.wishes import Wishes
 
@@ -33,6 +35,9 @@ log = structlog.get_logger()
 READING_AT_ONCE = 4
 # Whoever does not take the last bytes of a stream that has ended in this time is cut off.
 LINGER_S = 1.0
+# Of one user, in this process: tabs and programs, and those that were cut off and not missed yet.
+STREAMS_PER_USER = 100
+RETRY_AFTER_S = 30
 _ID = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -43,10 +48,11 @@ class EventStreamResponse(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, parts: AsyncGenerator[bytes], stream: Stream) -> None:
+    def __init__(self, parts: AsyncGenerator[bytes], stream: Stream, *, on_end: Callable[[], None]) -> None:
         super().__init__(parts, headers=HEADERS)
         self._parts = parts
         self._stream = stream
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self.stream_response(send))
@@ -58,6 +64,7 @@ class EventStreamResponse(StreamingResponse):
         finally:
             sending.cancel()
             leaving.cancel()
+            self._on_end()
             await asyncio.gather(sending, leaving, return_exceptions=True)
         if not sending.cancelled():
             sending.result()
@@ -83,20 +90,24 @@ class Events:
 
 def event_routes(events: Events, wishes: Wishes, *, base_url: str) -> APIRouter:
     router = APIRouter(tags=["events"])
-    followed = _Followed(events, wishes, base_url)
+    followed = _Followed(events, base_url)
     described: dict[int | str, dict[str, Any]] = {200: {"model": wire.EventOut, "description": "Each event's data."}}
     Since = Annotated[str | None, Header(alias="Last-Event-ID")]  # noqa: N806 - a type
     SinceToo = Annotated[str | None, Query(alias="last_event_id")]  # noqa: N806 - a type
 
     @router.get("/events", status_code=200, response_class=EventStreamResponse, responses=described)
-    async def follow_all(user: SignedIn, since: Since = None, since_too: SinceToo = None) -> StreamingResponse:
+    async def follow_all(
+        request: Request, user: SignedIn, since: Since = None, since_too: SinceToo = None
+    ) -> StreamingResponse:
         sight = ALL if user.is_admin else Sight(owner_id=user.id)
-        return await followed.by(user, sight, _event_id(since or since_too))
+        return await followed.by(Guest(request, user), sight, _event_id(since or since_too))
 
     @router.get("/workspaces/{workspace}/events", status_code=200, response_class=EventStreamResponse, responses=described)
-    async def follow(workspace: str, user: SignedIn, since: Since = None, since_too: SinceToo = None) -> StreamingResponse:
+    async def follow(
+        workspace: str, request: Request, user: SignedIn, since: Since = None, since_too: SinceToo = None
+    ) -> StreamingResponse:
         found = await wishes.find(user, workspace)
-        return await followed.by(user, Sight(workspace_id=found.id), _event_id(since or since_too))
+        return await followed.by(Guest(request, user), Sight(workspace_id=found.id), _event_id(since or since_too))
 
     return router
 
@@ -109,6 +120,29 @@ def _event_id(said: str | None) -> int | None:
     return int(said)
 
 
+class Guest:
+    """Who follows."""
+
+    def __init__(self, request: Request, user: User) -> None:
+        self.user = user
+        self._accounts: Accounts = request.app.state.accounts
+        self._token = token_of(request)
+        self._asked_at = asyncio.get_running_loop().time()
+
+    def is_to_be_asked(self, every_s: float) -> bool:
+        return asyncio.get_running_loop().time() >= self._asked_at + every_s
+
+    async def may_stay(self) -> bool:
+        """Whether they are still who they were when they came. A database that cannot be asked has sent nobody away."""
+        self._asked_at = asyncio.get_running_loop().time()
+        try:
+            return await self._accounts.by_token(self._token) == self.user
+        except Refused:
+            return False
+        except Unavailable:
+            return True
+
+
 @dataclass(frozen=True, slots=True)
 class _Begun:
     """What is sent first, and where that leads."""
@@ -116,48 +150,76 @@ class _Begun:
     framed: bytes
     reached: int | None
     """None: what was missed is not kept; how everything stands must follow."""
+    later: Later | None = None
+    """What was missed; it follows."""
 
 
 class _Followed:
-    def __init__(self, events: Events, wishes: Wishes, base_url: str) -> None:
+    def __init__(self, events: Events, base_url: str) -> None:
         self._store = events.store
         self._feed = events.feed
         self._heartbeat_s = events.heartbeat_s
-        self._wishes = wishes
         self._base_url = base_url
         self._reading = asyncio.Semaphore(READING_AT_ONCE)
+        self._streams_of: Counter[str] = Counter()
 
-    async def by(self, user: User, sight: Sight, since: int | None) -> EventStreamResponse:
+    async def by(self, guest: Guest, sight: Sight, since: int | None) -> EventStreamResponse:
         # Asked before the answer begins: what is refused or out of reach is then said as such.
         _ = self._feed.cursor
-        begun = await (self._as_it_stands(sight) if since is None else self._since(since, sight))
         stream = Stream()
-        return EventStreamResponse(self._parts(user, sight, begun, stream), stream)
+        begun = await (self._as_it_stands(sight, stream) if since is None else self._since(since, sight))
+        self._admit(guest.user)
+        parts = self._parts(guest, sight, begun, stream)
+        return EventStreamResponse(parts, stream, on_end=lambda: self._miss(guest.user))
 
-    async def _parts(self, user: User, sight: Sight, begun: _Begun, stream: Stream) -> AsyncGenerator[bytes]:
+    def _admit(self, user: User) -> None:
+        if self._streams_of[user.id] >= STREAMS_PER_USER:
+            told = f"{user.username} follows events {STREAMS_PER_USER} times already; end some of them"
+            raise Refused("too_many_streams", told, retry_after_s=RETRY_AFTER_S)
+        self._streams_of[user.id] += 1
+
+    def _miss(self, user: User) -> None:
+        self._streams_of[user.id] -= 1
+        if not self._streams_of[user.id]:
+            del self._streams_of[user.id]
+
+    async def _parts(self, guest: Guest, sight: Sight, begun: _Begun, stream: Stream) -> AsyncGenerator[bytes]:
         with self._feed.open(sight, stream), contextlib.suppress(Unavailable):
-            yield begun.framed
-            reached = begun.reached
+            if begun.framed:
+                yield begun.framed
+            reached, later = begun.reached, begun.later
             if reached is None:
-                async with contextlib.aclosing(self._anew(user, sight)) as parts:
+                async with contextlib.aclosing(self._anew(sight, stream)) as parts:
                     async for reached, framed in parts:  # noqa: B007 - the last one counts
+                        if not await self._may_stay(guest):
+                            return
                         yield framed
             assert reached is not None, "the present state ends with an id"
-            while reached < self._feed.cursor:
-                later = await self._later(reached, sight)
-                if _is_lost(reached, later):
+            while later is not None or reached < self._feed.cursor:
+                if not await self._may_stay(guest):
                     return
-                yield self._framed(later)
-                reached = later.reached
+                later = later or await self._later(reached, sight)
+                if later.is_lost_to(reached):
+                    return
+                async for framed in self._framed(later, stream):
+                    yield framed
+                reached, later = later.reached, None
             stream.go_live(after=reached)
-            while not stream.is_ended:
+            while not stream.is_ended and await self._may_stay(guest):
                 framed = await stream.next(within_s=self._heartbeat_s)
                 if not framed and not stream.is_ended:
                     # Nothing waits, so everything that the feed has handed out was sent.
                     framed = frame(body(EventKind.HEARTBEAT, max(reached, self._feed.cursor)))
                 yield framed
 
-    async def _as_it_stands(self, sight: Sight) -> _Begun:
+    async def _may_stay(self, guest: Guest) -> bool:
+        """Asked again with every heartbeat, also where so much happens that there is none."""
+        if not guest.is_to_be_asked(self._heartbeat_s):
+            return True
+        async with self._reading:
+            return await guest.may_stay()
+
+    async def _as_it_stands(self, sight: Sight, stream: Stream) -> _Begun:
         async with self._reading:
             if sight.workspace_id is None:
                 newest = await self._store.newest()
@@ -165,49 +227,41 @@ class _Followed:
             standing = await self._store.standing(sight.workspace_id)
         if standing is None:
             raise Refused("not_found", "there is no such workspace any more")
-        told = body(EventKind.STATE_CHANGED, standing.last_id, at=standing.at, workspace=self._json(standing.workspace))
-        return _Begun(frame(told), standing.last_id)
+        told = self._json(stream.show(standing.shown))
+        return _Begun(frame(body(EventKind.STATE_CHANGED, standing.last_id, at=standing.at, workspace=told)), standing.last_id)
 
     async def _since(self, event_id: int, sight: Sight) -> _Begun:
         later = await self._later(event_id, sight)
-        if _is_lost(event_id, later):
+        if later.is_lost_to(event_id):
             # Until everything was told the id is the one that asks for it: a client cut off in between asks again.
             return _Begun(frame(body(EventKind.RESET, BEGINNING)), None)
         # Something is always said at once, and be it that nothing was missed.
-        return _Begun(self._framed(later) or frame(body(EventKind.HEARTBEAT, later.reached)), later.reached)
+        nothing = frame(body(EventKind.HEARTBEAT, later.reached))
+        return _Begun(b"", event_id, later) if later.events else _Begun(nothing, later.reached)
 
-    async def _anew(self, user: User, sight: Sight) -> AsyncGenerator[tuple[int, bytes]]:
+    async def _anew(self, sight: Sight, stream: Stream) -> AsyncGenerator[tuple[int, bytes]]:
         """How everything stands; the last part has the id from which on events follow."""
-        if sight.workspace_id is not None:
-            begun = await self._as_it_stands(sight)
-            assert begun.reached is not None
-            yield begun.reached, begun.framed
-            return
         # Before the pages: what changes while they are read follows as events.
-        begun = await self._as_it_stands(sight)
+        begun = await self._as_it_stands(sight, stream)
         assert begun.reached is not None
-        after = None
-        while True:
+        last: Workspace | None = None
+        is_all = sight.workspace_id is not None
+        while not is_all:
             async with self._reading:
-                page = await self._wishes.page(user, after=after, limit=PAGE)
-            told = (body(EventKind.STATE_CHANGED, BEGINNING, workspace=self._json(one)) for one in page.items)
-            yield begun.reached, b"".join(frame(one) for one in told)
-            after = page.next_after
-            if after is None:
-                break
+                page = await self._store.standing_all(sight, begun.reached, after=last, limit=PAGE)
+            told = (body(EventKind.STATE_CHANGED, BEGINNING, workspace=self._json(stream.show(one))) for one in page)
+            async for framed in in_parts(told):
+                yield begun.reached, framed
+            is_all = len(page) < PAGE
+            last = page[-1].workspace if page else None
         yield begun.reached, begun.framed
 
     async def _later(self, event_id: int, sight: Sight) -> Later:
         async with self._reading:
             return await self._store.after(event_id, sight, limit=PAGE)
 
-    def _framed(self, later: Later) -> bytes:
-        return b"".join(frame(tell(event, self._json(event.workspace)).body) for event in later.events)
+    def _framed(self, later: Later, stream: Stream) -> AsyncIterator[bytes]:
+        return in_parts(told.body for told in tellable(later.events, self._json) if stream.is_news(told))
 
     def _json(self, workspace: Workspace) -> dict[str, Any]:
         return wire.workspace_json(workspace, base_url=self._base_url)
-
-
-def _is_lost(event_id: int, later: Later) -> bool:
-    """Whether something after it is not kept any more, or it is from another history of this database."""
-    return not later.pruned_id <= event_id <= later.last_id

@@ -9,33 +9,48 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import structlog
 
 from torpor import metrics
 from torpor.domain.errors import Unavailable
-from torpor.domain.events import OF_ANY_WORKSPACE, Told, from_message, tell
+from torpor.domain.events import OF_ANY_WORKSPACE, Told, from_message
 from torpor.domain.records import Workspace
 from torpor.ports import Feed
-from torpor.store.events import ALL, EventStore, Sight
+from torpor.store.events import ALL, EventStore, Shown, Sight, tellable
 
 log = structlog.get_logger()
 
 # Often enough that nobody waits long while the bus is out; one small statement for the whole process.
 POLL_S = 2.0
 RETRY_S = 1.0
+WARN_EVERY_S = 60.0
 PAGE = 500
 STREAM_HOLDS = 256
+STREAM_HOLDS_BYTES = 4 * 2**20
 # So many are handed out before the streams get their turn to send: one that keeps up never overflows.
 AT_ONCE = 32
-INBOX_HOLDS = 10_000
+INBOX_HOLDS_BYTES = 32 * 2**20
 
 
 def frame(body: Mapping[str, Any]) -> bytes:
     """One event of a `text/event-stream`."""
     return f"id: {body['id']}\nevent: {body['event']}\ndata: {json.dumps(body)}\n\n".encode()
+
+
+async def in_parts(bodies: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
+    """Framed, so many at once that the others get their turn in between."""
+    part: list[bytes] = []
+    for body in bodies:
+        part.append(frame(body))
+        if len(part) == AT_ONCE:
+            yield b"".join(part)
+            part.clear()
+            await asyncio.sleep(0)
+    if part:
+        yield b"".join(part)
 
 
 class Stream:
@@ -44,7 +59,9 @@ class Stream:
     def __init__(self) -> None:
         self.is_ended = False
         self._reached: int | None = None
+        self._shown: dict[str, int] = {}
         self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
         self._changed = asyncio.Event()
         self._on_end: list[Callable[[], object]] = []
 
@@ -52,21 +69,36 @@ class Stream:
         """Everything up to this event was sent."""
         self._reached = after
 
-    def offer(self, event_id: int, framed: bytes) -> None:
-        if self._reached is None or event_id <= self._reached or self.is_ended:
+    def show(self, shown: Shown) -> Workspace:
+        """It is told how this one stands. What led there may still come as an event, and is no news then."""
+        if shown.seq:
+            self._shown[shown.workspace.id] = shown.seq
+        return shown.workspace
+
+    def is_news(self, told: Told) -> bool:
+        if told.seq <= self._shown.get(told.workspace_id, 0):
+            return False
+        # From here on everything is.
+        self._shown.pop(told.workspace_id, None)
+        return True
+
+    def offer(self, told: Told, framed: bytes) -> None:
+        if self._reached is None or told.id <= self._reached or self.is_ended:
             return
-        if len(self._waiting) >= STREAM_HOLDS:
+        if len(self._waiting) >= STREAM_HOLDS or self._waiting_bytes >= STREAM_HOLDS_BYTES:
             log.info("slow_reader_dropped", reached=self._reached)
             self.end()
             return
-        self._reached = event_id
-        self._waiting.append(framed)
-        self._changed.set()
+        self._reached = told.id
+        if self.is_news(told):
+            self._waiting.append(framed)
+            self._waiting_bytes += len(framed)
+            self._changed.set()
 
     def end(self) -> None:
         """From anywhere, at any time: nothing more is sent."""
         self.is_ended = True
-        self._waiting.clear()
+        self._take()
         self._changed.set()
         while self._on_end:
             self._on_end.pop()()
@@ -80,8 +112,12 @@ class Stream:
             async with asyncio.timeout(within_s):
                 await self._changed.wait()
         self._changed.clear()
+        return self._take()
+
+    def _take(self) -> bytes:
         framed = b"".join(self._waiting)
         self._waiting.clear()
+        self._waiting_bytes = 0
         return framed
 
 
@@ -92,9 +128,12 @@ class EventFeed:
         self._encode = encode
         self._cursor: int | None = None
         """Everything up to this event was handed out; None: it is not known yet where we stand."""
+        self._installation: str | None = None
         self._streams: dict[Sight, set[Stream]] = {}
         self._inbox: deque[Told] = deque()
+        self._inbox_bytes = 0
         self._has_gap = True
+        self._warn_at = 0.0
         self._wake = asyncio.Event()
 
     @property
@@ -132,6 +171,7 @@ class EventFeed:
                         await self._wake.wait()
                     continue
                 self._has_gap = True
+                await self._warn()
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
@@ -149,15 +189,21 @@ class EventFeed:
             await asyncio.sleep(RETRY_S)
 
     def _heard(self, _channel: str, message: bytes) -> None:
+        if self._installation is None:
+            self._missed()
+            return
         try:
-            told = from_message(message)
+            told = from_message(message, self._installation)
         except ValueError:
             log.warning("event_not_understood", length=len(message))
             return
-        if len(self._inbox) >= INBOX_HOLDS:
-            self._inbox.clear()
+        if told is None:
+            return
+        if self._inbox_bytes >= INBOX_HOLDS_BYTES:
+            self._empty_inbox()
             self._has_gap = True
         self._inbox.append(told)
+        self._inbox_bytes += len(message)
         self._wake.set()
 
     def _missed(self) -> None:
@@ -169,7 +215,8 @@ class EventFeed:
         self._wake.clear()
         try:
             if self._cursor is None:
-                self._cursor = (await self._store.newest()).last_id
+                newest = await self._store.newest()
+                self._cursor, self._installation = newest.last_id, newest.installation
             await self._hand_out_inbox()
             if self._has_gap:
                 # Before it is read: what comes meanwhile is a new one.
@@ -190,24 +237,29 @@ class EventFeed:
             told = self._inbox.popleft()
             if told.after > self.cursor:
                 # Read from the database up to here and beyond: what is left in the inbox is in there as well.
-                self._inbox.clear()
+                self._empty_inbox()
                 self._has_gap = True
                 return
             self._hand_out(told)
             handed_out += 1
             if handed_out % AT_ONCE == 0:
                 await asyncio.sleep(0)
+        self._empty_inbox()
+
+    def _empty_inbox(self) -> None:
+        self._inbox.clear()
+        self._inbox_bytes = 0
 
     async def _catch_up(self, cursor: int) -> None:
         later = await self._store.after(cursor, ALL, limit=PAGE)
-        if not later.pruned_id <= cursor <= later.last_id:
+        if later.is_lost_to(cursor):
             # Away for longer than events are kept, or the database is an older one: whoever follows must begin anew.
             log.warning("events_begun_anew", cursor=cursor, pruned_id=later.pruned_id, last_id=later.last_id)
             self._cursor = later.last_id
             self._end_all()
             return
-        for number, event in enumerate(later.events, start=1):
-            self._hand_out(tell(event, self._encode(event.workspace)))
+        for number, told in enumerate(tellable(later.events, self._encode), start=1):
+            self._hand_out(told)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._cursor = max(self.cursor, later.reached)
@@ -217,12 +269,21 @@ class EventFeed:
     def _hand_out(self, told: Told) -> None:
         if told.id <= self.cursor:
             return
-        self._cursor = told.id
         framed: bytes | None = None
         for sight in (Sight(workspace_id=told.workspace_id), Sight(owner_id=told.owner_id), ALL):
             for stream in self._streams.get(sight, ()):
                 framed = framed or frame(told.body)
-                stream.offer(told.id, framed)
+                stream.offer(told, framed)
+        # Last: what could not be handed out is read from the database.
+        self._cursor = told.id
+
+    async def _warn(self) -> None:
+        """It is quiet. Whether nothing happens, or nobody leads who would give ids to what does, only the database knows."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._warn_at:
+            self._warn_at = now + WARN_EVERY_S
+            with contextlib.suppress(Unavailable):
+                await self._store.warn_of_many()
 
     def _end_all(self) -> None:
         for stream in [one for among in self._streams.values() for one in among]:

@@ -44,6 +44,7 @@ STATUS_OF: Mapping[str, int] = {
     "output_too_large": 422,
     "limit_reached": 429,
     "too_many_sign_ins": 429,
+    "too_many_streams": 429,
 }
 
 PROBLEM = "application/problem+json"

@@ -4,10 +4,11 @@ import base64
 import binascii
 import json
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
@@ -238,7 +239,7 @@ class GcItem(Wire):
     key: str
     workspace: str
     workspace_id: str
-    size_bytes: int
+    size_bytes: int | None = Field(description="null: it was never proven.")
     why: str
     means: str
     action: Action = Field(description="What a collection would do with it now.")
@@ -247,33 +248,45 @@ class GcItem(Wire):
 
 
 class GcReport(Wire):
+    # It was stored by a leader that may be older or newer.
+    model_config = ConfigDict(extra="ignore")
+
     started_at: datetime
     ended_at: datetime
-    skipped: str | None = Field(description="Why it did not come to its end.")
-    kept: int | None
-    orphans: int | None = Field(description="Marked, and still in their grace period.")
-    removed: int
-    freed_bytes: int
-    failed: dict[str, str] = Field(description="What could not be removed, and why; the next collection tries again.")
-    unknown: list[str] = Field(description="In the store, not in the database: never removed.")
-    unknown_count: int
-    missing: list[str] = Field(description="In the database, not in the store.")
-    missing_count: int
+    skipped: str | None = Field(None, description="Why it did not come to its end.")
+    kept: int | None = None
+    orphans: int | None = Field(None, description="Marked, and still in their grace period.")
+    removed: int = 0
+    freed_bytes: int = 0
+    failed: dict[str, str] = Field({}, description="What could not be dealt with, and why; the next collection tries again.")
+    unknown: list[str] = Field([], description="In the store, and nobody can say where they come from: never removed.")
+    unknown_count: int = 0
+    left_over: list[str] = Field([], description="In the store, left behind by operations that have ended: marked from now on.")
+    left_over_count: int = 0
+    missing: list[str] = Field([], description="In the database, not in the store.")
+    missing_count: int = 0
 
 
 class GcStanding(Wire):
     requested_at: datetime | None
     tried_at: datetime | None
     ran_at: datetime | None = Field(description="When the last collection began that came to its end.")
-    report: GcReport | None
+    report: GcReport | None = Field(description="What came of that one.")
+    skipped: GcReport | None = Field(description="What came of the last one since then that did not come to its end.")
 
 
 class GcRequested(Wire):
     requested_at: datetime
 
 
+UNQUESTIONED = "unquestioned"
+
+
 class GcPreview(Wire):
-    kept: dict[str, int] = Field(description="How many are kept, by reason.")
+    would_skip: str | None = Field(description="Why a collection would touch nothing just now.")
+    kept: dict[str, int] = Field(
+        description="How many are kept, by reason; `unquestioned`: their workspaces have no more than are kept in any case."
+    )
     would_mark: int
     waiting: int
     would_remove: int
@@ -282,6 +295,8 @@ class GcPreview(Wire):
     left_out: int = Field(description="How many more there are than `items` names.")
     unknown: list[str]
     unknown_count: int
+    left_over: list[str] = Field(description="In the store, left behind by operations that have ended: would be marked, too.")
+    left_over_count: int
     missing: list[str]
     missing_count: int
     last: GcStanding
@@ -417,6 +432,14 @@ def gc_item(holder: Holder, decision: Decision) -> GcItem:
         orphan_since=decision.archive.orphan_since,
         goes_at=decision.goes_at,
     )
+
+
+def gc_report(stored: Mapping[str, Any] | None) -> GcReport | None:
+    """None also for what cannot be read: it is about the past."""
+    try:
+        return None if stored is None else GcReport.model_validate(stored)
+    except ValidationError:
+        return None
 
 
 def me_out(user: User) -> Me:

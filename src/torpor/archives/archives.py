@@ -15,7 +15,7 @@ from torpor.archives.places import Address, Missing, Place
 from torpor.archives.threads import Threads, in_a_thread
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import ArchiveKey
-from torpor.ports import Home, HomeJob, Proven
+from torpor.ports import Found, Home, HomeJob, Proven
 
 REACHABLE_TIMEOUT_S = 5.0
 LOOK_TIMEOUT = "5s"
@@ -50,6 +50,7 @@ class HomeArchives:
         self._empty_home_mode = empty_home_mode
         # Not the event loop's own threads: a store that never answers would hold them all, and with them the rest of Torpor.
         self._threads = Threads(CALLS_AT_ONCE)
+        self._world: str | None = None
         self._look: Future[bool] | None = None
         self._looked_s = 0.0
 
@@ -59,6 +60,16 @@ class HomeArchives:
 
     def __repr__(self) -> str:
         return f"HomeArchives({self._address.url!r})"
+
+    async def world(self) -> str:
+        """Kept in the store, so that it goes where the archives go."""
+
+        def identify(place: Place) -> str:
+            if self._world is None:
+                self._world = place.identified()
+            return self._world
+
+        return await self._ask(identify)
 
     def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
         _check(key, home)
@@ -97,34 +108,40 @@ class HomeArchives:
         except TimeoutError:
             return False
 
-    async def keys(self) -> AsyncIterator[ArchiveKey]:
-        """By their manifests: what has none was never finished, or is half removed."""
+    async def keys(self) -> AsyncIterator[Found]:
+        is_whole: dict[str, bool] = {}
         try:
-            pages = await self._ask(lambda place: place.listed())
-            while True:
-                page = await self._ask(lambda _place: next(pages, None))
-                if page is None:
-                    return
-                for path in page:
-                    if (key := _key_of(path)) is not None:
-                        yield key
-        except Failed as error:
+            pages = await self._ask(lambda place: place.folders(MANIFEST_NAME))
+            # Each page, and the end, is asked for of a store that was recognised anew: all of it comes from the one we know.
+            while (page := await self._ask(lambda _place: next(pages, None))) is not None:
+                for folder, has_manifest in page:
+                    is_whole[folder] = has_manifest or is_whole.get(folder, False)
+        except (Failed, Differs) as error:
             raise Unavailable(f"the archives cannot be listed: {error.message}", **error.context) from error
+        for folder, has_manifest in is_whole.items():
+            yield Found(ArchiveKey.parse(folder), has_manifest)
 
     async def remove(self, key: ArchiveKey) -> None:
         await self._ask(lambda place: place.remove_all(str(key), first=MANIFEST_NAME))
 
     def _answers(self) -> bool:
         try:
-            Place(self._address, {"timeout": LOOK_TIMEOUT, **self._options}).answers()
+            self._recognised(Place(self._address, {"timeout": LOOK_TIMEOUT, **self._options})).answers()
         except (TorporError, Differs):
             return False
         finally:
             self._looked_s = time.monotonic()
         return True
 
-    def _place(self) -> Place:
-        return Place(self._address, self._options)
+    def _recognised(self, place: Place) -> Place:
+        """The store that we have known from the first look on; Unavailable when it is another."""
+        seen = place.identity()
+        if self._world is None:
+            self._world = seen  # it may have none yet
+        elif seen != self._world:
+            what = "its identity is gone" if seen is None else f"it is {seen}, and was {self._world}"
+            raise Unavailable(f"{self._address.url} is not the archive store that it was ({what}); is its disk mounted?")
+        return place
 
     def _job(self, action: str, key: ArchiveKey, *, writes: bool, **more: int) -> HomeJob:
         order = {"action": action, "url": self._address.url, "options": self._options, "key": str(key), **more}
@@ -133,10 +150,13 @@ class HomeArchives:
     async def _ask(self, question: Callable[[Place], Answer]) -> Answer:
         """In a thread, since a store may be slow. When it does not answer anybody, nothing is known of this archive."""
         try:
-            return await asyncio.wrap_future(self._threads.submit(lambda: question(self._place())))
-        except Failed as error:
+            place = Place(self._address, self._options)
+            return await asyncio.wrap_future(self._threads.submit(lambda: question(self._recognised(place))))
+        except (Failed, Unavailable) as error:
             if self._look is not None and self._look.done():
                 self._look = None  # from before this failure
+            if isinstance(error, Unavailable):
+                raise
             if error.code is Code.S3_ACCESS_ERROR and not await self.reachable():
                 raise Unavailable(error.message, **error.context) from error
             raise
@@ -145,15 +165,6 @@ class HomeArchives:
 def _check(key: ArchiveKey, home: Home) -> None:
     if key.workspace_id != home.workspace_id:
         raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
-
-
-def _key_of(path: str) -> ArchiveKey | None:
-    """Of which archive this is the manifest; None for everything else that may lie in a store."""
-    folder, _, name = path.rpartition("/")
-    try:
-        return ArchiveKey.parse(folder) if name == MANIFEST_NAME else None
-    except ValueError:
-        return None
 
 
 def _standing(place: Place, key: ArchiveKey) -> Head:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,6 +34,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from torpor.archives.entries import Differs
 from torpor.archives.threads import Threads
 from torpor.domain.errors import Code, Failed, Refused
+from torpor.domain.names import is_id
 
 WINDOW_BYTES = 8 << 20
 """LocalStore's streaming GET is slow, and a window can be asked for again when it fails: read in windows everywhere."""
@@ -40,6 +42,8 @@ PART_BYTES = 16 << 20
 """S3 takes at most 10 000 parts of an object: 160 GB squeezed."""
 PARTS_AT_ONCE = 2
 LISTED_AT_ONCE = 1000
+IDENTITY = ".torpor-store"
+"""The object that tells a store from any other: an id, written once."""
 PAUSES_S = (0.2, 1.0)
 """Between the tries of one call: three in all."""
 
@@ -144,12 +148,11 @@ class Place:
     def _open(self) -> ObjectStore:
         directory = self.address.directory
         if directory is not None:
-            try:
-                # Homes are private, and so is what is made of them.
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            except OSError as error:
-                message = f"the archive directory {str(directory)!r} cannot be made: {error.strerror}"
-                raise Failed(Code.S3_ACCESS_ERROR, message) from error
+            # Never made here: where a disk should be mounted and is not, an empty directory would pass for a store.
+            if not directory.is_dir():
+                raise Failed(
+                    Code.S3_ACCESS_ERROR, f"the archive directory {str(directory)!r} is not there; mount it, or make it"
+                )
             return LocalStore(directory)
         options = {_option(name): value for name, value in self.options.items()}
         connection: dict[str, Any] = {name: options[name] for name in options if name in CONNECTION_OPTIONS}
@@ -224,6 +227,30 @@ class Place:
         self._remove_remains(path)
         return self._tried(path, create)
 
+    def identity(self) -> str | None:
+        """What tells this store from any other; None while nobody has given it an identity."""
+        try:
+            text = self._tried(
+                IDENTITY, lambda: bytes(obstore.get(self.store, IDENTITY).bytes()).decode("utf-8", "replace").strip()
+            )
+        except Missing:
+            return None
+        if not is_id(text):
+            raise Failed(
+                Code.S3_ACCESS_ERROR, f"{IDENTITY} in {self.address.url} is not what Torpor wrote there", object=IDENTITY
+            )
+        return text
+
+    def identified(self) -> str:
+        """The same; the first who asks gives it one."""
+        for _ in range(3):
+            if (found := self.identity()) is not None:
+                return found
+            # Two at once may remove each other's remains; whoever comes first, there is only one in the end.
+            with contextlib.suppress(Missing):
+                self.write_once(IDENTITY, f"{uuid.uuid4()}\n".encode())
+        raise Failed(Code.S3_ACCESS_ERROR, f"{IDENTITY} was written to {self.address.url}, and is not there", object=IDENTITY)
+
     def remove(self, path: str) -> None:
         """There is no such object. Tried once: this is for those who have no time left."""
         with contextlib.suppress(Missing), self._translated(path):
@@ -238,6 +265,33 @@ class Place:
             if page is None:
                 return
             yield [found["path"] for found in page]
+
+    def folders(self, whole_with: str) -> Iterator[Sequence[tuple[str, bool]]]:
+        """Folders ID/ID, some at a time, each with whether it holds this object; what else lies in a store is not ours.
+
+        A folder may come several times, and holds it when it does in one of them.
+        """
+        directory = self.address.directory
+        if directory is None:
+            for page in self.listed():
+                parts = [path.split("/", 2) for path in page]
+                yield [
+                    (f"{one[0]}/{one[1]}", one[2] == whole_with) for one in parts if len(one) == 3 and all(map(is_id, one[:2]))
+                ]
+            return
+        for above in self._folders_in(directory):
+            yield self._whole_folders(above, whole_with)
+
+    def _whole_folders(self, above: Path, whole_with: str) -> list[tuple[str, bool]]:
+        try:
+            with self._translated(above.name):
+                return [(f"{above.name}/{one.name}", (one / whole_with).exists()) for one in self._folders_in(above)]
+        except Missing:
+            return []  # its last archive was removed meanwhile
+
+    def _folders_in(self, place: Path) -> list[Path]:
+        with self._translated(place.name), os.scandir(place) as entries:
+            return [place / entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
 
     def remove_all(self, prefix: str, *, first: str) -> None:
         """There is nothing below this path any more; the object `first` goes before all the others."""
@@ -316,12 +370,13 @@ class Place:
         if directory is None:
             return
         place = directory / path
-        for remains in place.glob("*#*"):
-            remains.unlink(missing_ok=True)
+        with contextlib.suppress(Missing), self._translated(path):
+            for remains in place.glob("*#*"):
+                remains.unlink(missing_ok=True)
+            place.rmdir()
         with contextlib.suppress(OSError):
-            while place != directory:
+            while (place := place.parent) != directory:
                 place.rmdir()
-                place = place.parent
 
     def _remove_remains(self, path: str) -> None:
         """LocalStore writes to `NAME#1` and renames; a writer that was killed leaves that behind, and nobody takes it up."""

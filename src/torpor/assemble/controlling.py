@@ -1,9 +1,12 @@
 """How does a process take part in controlling? Its loop, and the duties it carries out while it leads."""
 
 import os
+import secrets
 import socket
 from dataclasses import dataclass
 from functools import partial
+
+import structlog
 
 from torpor import metrics
 from torpor.activity import Touch, asking
@@ -18,6 +21,7 @@ from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.control.pace import Intervals
 from torpor.control.telling import tell
 from torpor.control.ttl import IdleWatch, touch_on_running
+from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.planner import Step
 from torpor.domain.records import Change
 from torpor.ports import Activity, Archives, Feed, Runtime
@@ -26,7 +30,9 @@ from torpor.store.collecting import CollectingStore
 from torpor.store.database import Database
 from torpor.store.events import Outbox
 from torpor.store.for_controller import ControllerStore
-from torpor.wishes import Wishes
+from torpor.using import Using
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ async def coordinator(
     database: Database,
     runtime: Runtime,
     archives: Archives,
-    wishes: Wishes,
+    using: Using,
     around: Around,
 ) -> Coordinator:
     """Neither joined nor running yet."""
@@ -66,7 +72,7 @@ async def coordinator(
             knobs=settings.knobs,
             intervals=intervals,
             parallel=settings.reconciler_parallel,
-            listeners=Listeners(tell=told, before_rest=wishes.stopped),
+            listeners=Listeners(tell=told, before_rest=lambda ids: using.stopped(ids, life=membership.life)),
         )
 
     events = EventPublisher(
@@ -75,20 +81,38 @@ async def coordinator(
         encode=partial(wire.workspace_json, base_url=settings.base_url),
         retention_s=settings.events_retention,
     )
-    idle = IdleWatch(wishes, asking(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)
+    idle = IdleWatch(using, asking(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)
     collector = Collector(CollectingStore(database), archives, retention=settings.retention, every_s=settings.gc_interval)
     made = Coordinator(
         store,
         Identity(
-            node_id=settings.coordinator_node_id or f"{socket.gethostname()}:{os.getpid()}",
+            # In containers that share a host's name every process may be the first.
+            node_id=settings.coordinator_node_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}",
             world=await runtime.world(),
             is_exclusive=engines.is_exclusive(runtime),
         ),
         Heartbeat(settings.coordinator_heartbeat, settings.coordinator_expiry),
         Lock(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),
         make_controller=controller,
-        duties=[events, idle, collector, Census(store)],
+        duties=[events, idle, *([collector] if settings.gc == "on" else []), Census(store)],
         on_change=events.wake.set,
     )
     metrics.reconcile_lag_seconds.set_function(lambda: made.last_look_age_s or float("nan"))
     return made
+
+
+async def require_our_store(archives: Archives, database: Database) -> None:
+    """Homes that sleep in one store must not be looked for, or put to sleep, in another: a disk not mounted, for one."""
+    try:
+        found = await archives.world()
+    except Unavailable as out:
+        # Nothing is archived while it is out, and what it is will be asked again before anything is.
+        log.warning("archive_store_out", why=out.message)
+        return
+    ours = await CollectingStore(database).remember_store(found)
+    if found != ours:
+        raise Refused(
+            "another_archive_store",
+            f"the homes of this database sleep in the archive store {ours}, and TORPOR_ARCHIVE_URL names {found}; "
+            "name the right one, or mount it",
+        )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from typing import Protocol
 
 import structlog
@@ -49,12 +50,15 @@ async def _started(name: str, server: Server, stack: contextlib.AsyncExitStack) 
 
 async def _kept_alive(name: str, server: Server) -> None:
     """One that ends by itself (killed for want of memory, say) is started again; the loops wait meanwhile."""
+    started_at = float("-inf")
     while True:
         log.error("server_ended", server=name, exit_code=await server.wait())
         await server.stop()
         while server.pid is None:
+            # At once, unless we have only just tried: one that cannot run would keep a core busy.
+            await asyncio.sleep(max(0, started_at + RETRY_S - time.monotonic()))
+            started_at = time.monotonic()
             try:
                 await server.start()
             except Exception as error:  # whatever it was, there is nothing better to do than to try again
                 log.warning("server_did_not_start", server=name, why=str(error))
-                await asyncio.sleep(RETRY_S)

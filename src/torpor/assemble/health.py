@@ -1,6 +1,8 @@
 """Is this process ready, and who takes part in controlling?"""
 
 import asyncio
+import json
+import sys
 import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -61,9 +63,12 @@ def health(settings: Settings, database: Database, archives: Archives, bus: Bus,
 
 
 async def until_ready(checks: Health, within_s: float) -> None:
-    """Wait, but not for ever: what is not well then is told by the checks themselves."""
+    """Wait, but not for ever: what is not well then is said, and goes on to be told by the checks themselves."""
     until = time.monotonic() + within_s
-    while not (await checks.ready())["ready"] and time.monotonic() < until:
+    while not (said := await checks.ready())["ready"]:
+        if time.monotonic() >= until:
+            print(f"torpor: started, but not all is well yet: {json.dumps(said)}", file=sys.stderr, flush=True)
+            return
         await asyncio.sleep(0.05)
 
 

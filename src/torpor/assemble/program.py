@@ -31,7 +31,8 @@ from torpor.store.collecting import CollectingStore
 from torpor.store.database import Role
 from torpor.store.events import EventStore
 from torpor.store.for_service import ServiceStore
-from torpor.store.migrate import migrate
+from torpor.store.migrate import migrate, require_migrated
+from torpor.using import Using
 from torpor.wishes import Ttls, Wishes
 
 PREDECESSOR_S = 10.0
@@ -76,34 +77,42 @@ async def _start(
     await stack.enter_async_context(running_front(doors.front))
 
     url = await embedded.database(settings, stack)
-    await migrate(url)
+    # In production that is an operator's step: older processes may still be running on this schema.
+    await (migrate(url) if is_first_user_made else require_migrated(url))
     database = await stack.enter_async_context(opened(url, Role.SERVICE))
     bus = await Bus.open(await embedded.bus(settings, stack))
     stack.push_async_callback(bus.close)
     hints, activity, feed = Hints(bus), Activity(bus), Feed(bus)
-    touches = Touches(activity)
-    await stack.enter_async_context(background(touches.run(), "touches"))
+    touches = Touches(activity, lease_s=settings.connection_lease)
     heard = Heard(hints)
     runtime, archives = await engines.choose(settings, parts, stack, on_end=heard.here)
-    wishes = Wishes(
+    using = Using(
         ServiceStore(database),
-        limits=settings.running_limits,
-        ttls=Ttls(standby_s=settings.standby_ttl, archive_s=settings.archive_ttl),
-        new_id=lambda: str(uuid.uuid4()),
+        new_id=_new_id,
         hint=heard.everywhere,
         touch=touches.touch,
         ask=asking(activity),
         lease_s=settings.connection_lease,
+    )
+    await stack.enter_async_context(background(touches.run(using.seen_in_use), "touches"))
+    wishes = Wishes(
+        ServiceStore(database),
+        limits=settings.running_limits,
+        ttls=Ttls(standby_s=settings.standby_ttl, archive_s=settings.archive_ttl),
+        new_id=_new_id,
+        hint=heard.everywhere,
+        using=using,
     )
     accounts = Accounts(ServiceStore(database))
     coordinator = None
     if Part.CONTROLLER in parts:
         controlled = await stack.enter_async_context(opened(url, Role.CONTROLLER))
         coordinator = await controlling.coordinator(
-            settings, url, controlled, runtime, archives, wishes, Around(activity, feed, touches.touch)
+            settings, url, controlled, runtime, archives, using, Around(activity, feed, touches.touch)
         )
         heard.listener = coordinator
         await coordinator.join(within_s=PREDECESSOR_S)
+        await controlling.require_our_store(archives, controlled)
     # After joining: whoever else sees this world and goes on living must not be disturbed.
     await engines.start(runtime, parts, stack)
     if is_first_user_made:
@@ -112,7 +121,7 @@ async def _start(
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
     if Part.PROXY in parts:
-        await stack.enter_async_context(doors.open(ServiceStore(database), runtime, activity, touches.touch))
+        await stack.enter_async_context(doors.open(ServiceStore(database), runtime, activity, using))
     checks = health(settings, database, archives, bus, coordinator)
     app, events = make_health_app(checks), None
     if Part.API in parts:
@@ -131,6 +140,10 @@ async def _start(
         # Last, so that it ends first: a stream has no end of its own that a server could wait for.
         await stack.enter_async_context(background(events.run(), "events"))
     await until_ready(checks, READY_WITHIN_S)
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
 
 
 class Heard:

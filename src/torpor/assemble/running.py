@@ -12,11 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import structlog
 import uvicorn
 
 from torpor.domain.errors import Hopeless, Refused, TorporError
 from torpor.proxy.front import Front
 from torpor.store.database import Database, Role
+
+log = structlog.get_logger()
 
 
 def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_in: Path | None = None) -> int:
@@ -115,12 +118,21 @@ async def opened(url: str, role: Role) -> AsyncIterator[Database]:
 
 @contextlib.asynccontextmanager
 async def background(work: Any, name: str) -> AsyncIterator[None]:
-    task = asyncio.create_task(work, name=name)
+    task = asyncio.create_task(_watched(work, name), name=name)
     try:
         yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def _watched(work: Any, name: str) -> None:
+    """A part that goes on for ever has ended: without it the rest is not what it says it is, so all of it stops."""
+    try:
+        await work
+    except Exception:
+        log.exception("part_broke", part=name)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Server(uvicorn.Server):

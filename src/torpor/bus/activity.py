@@ -2,16 +2,20 @@
 
     ws_conn:{id}      sorted set: a connection and the millisecond at which its lease runs out; gone with its last lease
     idle_timer:{id}   there while the timer runs
-    torpor:memory     since when this run of the server has known everything: the millisecond, and the run's id
+    torpor:memory     since when this run of the server has known everything: the millisecond, the run's id, and how many
+                      keys it had thrown out by then for want of memory
 
 Every instant is told by the server's own clock, inside a script, so that the clocks of those who ask need not agree.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from torpor.bus.redis import Bus, Command
-from torpor.ports import Use
+from torpor.ports import Closed, Use
+
+One = TypeVar("One")
 
 MEMORY = "torpor:memory"
 AT_ONCE = 1000
@@ -36,12 +40,15 @@ for _, key in ipairs(KEYS) do
 end
 """
 
-# The connection has no lease any more; when nobody else has one the timer starts. ARGV: connection, milliseconds.
+# Connections have no lease any more; where nobody else has one the timer starts. For each a pair of keys, and in ARGV the
+# connection and the milliseconds.
 RELEASE = f"""{NOW}
-redis.call('ZREM', KEYS[1], ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-if redis.call('EXISTS', KEYS[1]) == 0 then
-    redis.call('SET', KEYS[2], '', 'PX', ARGV[2])
+for at = 1, #KEYS, 2 do
+    redis.call('ZREM', KEYS[at], ARGV[at])
+    redis.call('ZREMRANGEBYSCORE', KEYS[at], '-inf', now)
+    if redis.call('EXISTS', KEYS[at]) == 0 then
+        redis.call('SET', KEYS[at + 1], '', 'PX', ARGV[at + 1])
+    end
 end
 """
 
@@ -56,11 +63,15 @@ return uses
 """
 
 # For how many milliseconds nothing was forgotten. A server that was restarted, or another that took over, has at least
-# not heard the renewals in between, so its leases say nothing about who is connected: the count begins anew.
+# not heard the renewals in between, so its leases say nothing about who is connected: the count begins anew. So it does when
+# keys were thrown out for want of memory, because nobody can tell which.
 REMEMBERS = f"""{NOW}
-local about = redis.pcall('INFO', 'server')
-local run = type(about) == 'string' and string.match(about, 'run_id:(%x+)') or ''
-local since, since_run = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%x*)$')
+local function told(section, pattern)
+    local about = redis.pcall('INFO', section)
+    return type(about) == 'string' and string.match(about, pattern) or ''
+end
+local run = told('server', 'run_id:(%x+)') .. ' ' .. told('stats', 'evicted_keys:(%d+)')
+local since, since_run = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) (%x* %d*)$')
 if since and since_run == run then
     return math.max(0, now - since)
 end
@@ -81,8 +92,8 @@ def milliseconds(seconds: float) -> int:
     return max(1, math.ceil(seconds * 1000))
 
 
-def parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[at : at + AT_ONCE] for at in range(0, len(ids), AT_ONCE))
+def parts(ones: Sequence[One]) -> Iterator[Sequence[One]]:
+    return (ones[at : at + AT_ONCE] for at in range(0, len(ones), AT_ONCE))
 
 
 def script(source: str, keys: Sequence[str], *arguments: str | int) -> Command:
@@ -106,9 +117,17 @@ class Activity:
         if commands:
             await self._bus.ask(*commands)
 
-    async def release(self, workspace_id: str, connection: str, *, idle_s: float) -> None:
-        keys = [connections_key(workspace_id), timer_key(workspace_id)]
-        await self._bus.ask(script(RELEASE, keys, connection, milliseconds(idle_s)))
+    async def release(self, closed: Sequence[Closed]) -> None:
+        commands = [
+            script(
+                RELEASE,
+                [key for one in part for key in (connections_key(one.workspace_id), timer_key(one.workspace_id))],
+                *(argument for one in part for argument in (one.connection, milliseconds(one.idle_s))),
+            )
+            for part in parts(closed)
+        ]
+        if commands:
+            await self._bus.ask(*commands)
 
     async def touch(self, idle_s: Mapping[str, float]) -> None:
         if idle_s:

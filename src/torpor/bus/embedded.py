@@ -24,12 +24,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-import structlog
-
 from torpor.bus import launch
 from torpor.domain.errors import Hopeless, Unavailable
-
-log = structlog.get_logger()
 
 SOCKET_NAME_LIMIT_BYTES = 107  # sun_path, less its closing zero
 LAST_LINES = 20
@@ -38,8 +34,6 @@ READY_TIMEOUT_S = 60.0  # a long append-only file on a slow disk
 ASK_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 10.0
 LOOK_AGAIN_S = 0.02
-PAUSE_S = 0.5
-"""Between its end and another start, lest one that cannot run keeps a core busy."""
 
 SETTINGS = {
     "port": "0",
@@ -165,20 +159,6 @@ class EmbeddedValkey:
         """Return when it ends, wished for or not, with its exit code."""
         assert self._process, "not started"
         return await self._process.wait()
-
-    async def tend(self) -> None:
-        """Until cancelled: whenever it ends, run it again. Whoever uses it finds it under the same URL."""
-        while True:
-            if self._process:
-                log.warning("embedded_bus_ended", code=await self.wait())
-            await self.stop()
-            await asyncio.sleep(PAUSE_S)
-            try:
-                await self.start()
-            except (Unavailable, Hopeless) as error:
-                log.warning("embedded_bus_does_not_start", why=error.message)
-            else:
-                log.info("embedded_bus_runs_again")
 
     def _claim(self) -> None:
         """One supervisor for one folder."""

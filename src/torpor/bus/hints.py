@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torpor.bus.listening import listen
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Unavailable
+from torpor.domain.names import is_id
 
 CHANNEL = "wc:wake"
 SINGLY = 1000
@@ -30,7 +31,11 @@ class Hints:
 
     async def listen(self, on_hint: Callable[..., None]) -> None:
         def heard(channel: str, message: bytes) -> None:
-            on_hint(*message.decode(errors="replace").split())
+            words = message.decode(errors="replace").split()
+            ids = [word for word in words if is_id(word)]
+            # Channels are open to whoever else uses this Redis: what names nothing of ours means nothing, not everything.
+            if ids or not words:
+                on_hint(*ids)
 
         await listen(self._bus, CHANNEL, heard, on_hint)
 

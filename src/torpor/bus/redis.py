@@ -183,7 +183,8 @@ class Bus:
             try:
                 async with asyncio.timeout(COMMAND_TIMEOUT_S):
                     await self._client.ping()
-                    is_cluster = await self._is_cluster()
+                    is_cluster = bool((await self._told_of("cluster")).get("cluster_enabled"))
+                    memory = await self._told_of("memory")
             except redis.RedisError as error:
                 if is_our_fault(error):
                     raise Refused("bad_redis", f"Redis does not let us in: {error}") from None
@@ -191,9 +192,15 @@ class Bus:
         # Its channels would work, but one script may not ask for two workspaces there.
         if is_cluster:
             raise Refused("bad_redis", "this is a Redis Cluster; Torpor needs a single Redis (with or without replicas)")
+        if memory.get("maxmemory") and memory.get("maxmemory_policy") != "noeviction":
+            log.warning(
+                "bus_may_forget",
+                maxmemory_policy=memory.get("maxmemory_policy"),
+                remedy="set maxmemory-policy to noeviction: after a key was thrown out nobody can be put to sleep for a while",
+            )
 
-    async def _is_cluster(self) -> bool:
+    async def _told_of(self, section: str) -> dict[str, Any]:
         try:
-            return bool((await self._client.info("cluster")).get("cluster_enabled"))
+            return dict(await self._client.info(section))
         except redis.ResponseError:
-            return False  # we may not ask, so we find out later
+            return {}  # we may not ask, so we find out later

@@ -16,7 +16,8 @@ from torpor.cli.ends import Ended, ExitCode, advice_for, usage
 BASE = "/api/v1"
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 60.0
-STREAM_TIMEOUT_S = 120.0  # of silence: there is a heartbeat every 30 s
+LONG_ANSWER_TIMEOUT_S = 600.0
+STREAM_TIMEOUT_S = 600.0  # of silence: there is a heartbeat at least every 5 minutes
 PAGE = 200
 
 Record = dict[str, Any]
@@ -124,7 +125,8 @@ class Api:
         self._call("POST", f"/latches/{quote(provider, safe='')}/release")
 
     def gc_preview(self) -> Record:
-        return self._record("GET", "/gc")
+        # The whole archive store is listed for it.
+        return self._record("GET", "/gc", timeout_s=LONG_ANSWER_TIMEOUT_S)
 
     def gc_request(self) -> Record:
         return self._record("POST", "/gc")

@@ -12,7 +12,7 @@ import typer
 from torpor.cli.ends import Ended, ExitCode
 from torpor.cli.output import console, say, show, show_json
 from torpor.cli.place import api_here
-from torpor.cli.words import Json, Timeout
+from torpor.cli.words import Json
 
 if TYPE_CHECKING:
     from torpor.cli.client import Api, Record
@@ -23,7 +23,9 @@ DOING = "collecting archives that nobody needs"
 
 def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and why.")] = False,
-    timeout: Timeout = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most; exit code 5 beyond.")
+    ] = 600,
     as_json: Json = False,
 ) -> None:
     """Collect the archives that nobody refers to any more."""
@@ -36,7 +38,7 @@ def gc(
             return
         requested = api.gc_request()
         try:
-            with _spinning():
+            with _spinning(f"{DOING} (waiting for it at most {timeout:g} s)"):
                 report = wait_for_report(api, requested, timeout_s=timeout)
         except KeyboardInterrupt:
             advice = "the collection goes on; `torpor gc --dry-run` shows what came of it"
@@ -48,7 +50,7 @@ def wait_for_report(
     api: "Api",
     requested: "Record",
     *,
-    timeout_s: float | None,
+    timeout_s: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> "Record":
@@ -56,32 +58,36 @@ def wait_for_report(
     asked_at = datetime.fromisoformat(requested["requested_at"])
     began = clock()
     while True:
-        report = api.gc_report()["report"]
-        if report is not None and datetime.fromisoformat(report["started_at"]) > asked_at:
-            if report["skipped"] is not None:
-                raise Ended(
-                    ExitCode.REFUSED,
-                    f"the collection did not come to its end: {report['skipped']}",
-                    code="collection_skipped",
-                    advice="nothing was removed that is needed; it is tried again by itself within a minute or so",
-                    context={"report": report},
-                )
-            return dict(report)
-        if timeout_s is not None and clock() - began >= timeout_s:
+        standing = api.gc_report()
+        if _answers(standing["report"], asked_at):
+            return dict(standing["report"])
+        if _answers(standing["skipped"], asked_at):
+            raise Ended(
+                ExitCode.REFUSED,
+                f"the collection did not come to its end: {standing['skipped']['skipped']}",
+                code="collection_skipped",
+                advice="nothing was removed that is needed; it is tried again by itself",
+                context={"report": standing["skipped"]},
+            )
+        if clock() - began >= timeout_s:
             raise Ended(
                 ExitCode.TIMED_OUT,
                 f"no collection had come to its end after {timeout_s:g} s",
                 code="wait_timed_out",
-                advice="it was asked for, and a controller does it as soon as one leads",
+                advice="it was asked for, and a controller does it as soon as one leads, unless TORPOR_GC is off",
             )
         sleep(POLL_S)
 
 
+def _answers(report: "Record | None", asked_at: datetime) -> bool:
+    return report is not None and datetime.fromisoformat(report["started_at"]) > asked_at
+
+
 @contextlib.contextmanager
-def _spinning() -> Iterator[None]:
+def _spinning(doing: str) -> Iterator[None]:
     if not sys.stderr.isatty():
-        say(DOING)
+        say(doing)
         yield
         return
-    with console(stderr=True).status(DOING):
+    with console(stderr=True).status(doing):
         yield

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
-# The server is away for a moment, or busy with coming back.
-PASSING = frozenset({"unreachable", "unavailable"})
+# The server is away for a moment, busy with coming back, or still thinks that those are there who have just been cut off.
+PASSING = frozenset({"unreachable", "unavailable", "too_many_streams"})
 
 
 def events(

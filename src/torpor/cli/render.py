@@ -155,6 +155,8 @@ def collection(preview: Record, now: datetime) -> RenderableType:
         ("last collection", _text(ago(preview["last"]["ran_at"], now))),
     ]
     parts += [_facts(facts), *_strangers(preview)]
+    if preview["would_skip"]:
+        parts.append(_text(f"A collection would touch nothing just now: {preview['would_skip']}", "yellow"))
     return Group(*parts)
 
 
@@ -167,13 +169,14 @@ def collected(report: Record) -> RenderableType:
     ]
     parts: list[RenderableType] = [_facts(facts)]
     for key, why in report["failed"].items():
-        parts.append(_text(f"{key} could not be removed: {why}", "yellow"))
+        parts.append(_text(f"{key} could not be collected: {why}", "yellow"))
     return Group(*parts, *_strangers(report))
 
 
 def _strangers(told: Record) -> Iterable[RenderableType]:
     for name, means in (
         ("unknown", "in the store that the database does not know; they are never removed"),
+        ("left_over", "in the store that an operation left behind; after the grace period they go"),
         ("missing", "in the database that the store does not have"),
     ):
         count = told[f"{name}_count"]

@@ -58,7 +58,7 @@ def delete(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Delete it; a last archive is kept for `undelete`."""
+    """Delete it; a last archive is kept for `undelete`, for seven days unless the installation says otherwise."""
     with api_here() as api:
         _conclude(api, api.delete(name, purge=purge), wait=wait, timeout_s=timeout, as_json=as_json)
 

@@ -28,12 +28,14 @@ class Attention:
         turn = self._looks % LOOKS_PER_ROUND
         return frozenset(shard for shard in shards if shard not in self._known or shard % LOOKS_PER_ROUND == turn)
 
-    def looked(self, shards: frozenset[int]) -> None:
-        """Everything due was looked at, and the shards that were `to_read`; what is not ours any more is forgotten."""
+    def looked(self, shards: frozenset[int], whole: frozenset[int]) -> bool:
+        """Everything due was looked at, and these shards were read whole; whether some of ours never were."""
         self._looks += 1
-        if shards != self._known:
-            self._known = shards
+        known = (self._known | whole) & shards
+        if not self._known <= shards:
             self._at_rest = {one: seen for one, seen in self._at_rest.items() if shard_of(one) in shards}
+        self._known = known
+        return known != shards
 
     def is_at_rest(self, workspace_id: str, seen: Observation) -> None:
         """It needs nothing, as long as nothing else is seen of it."""

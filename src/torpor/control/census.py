@@ -22,3 +22,6 @@ class Census:
         counts = await self._store.count_phases()
         for phase in Phase:
             metrics.workspaces.labels(phase.value).set(counts.get(phase, 0))
+
+    def rest(self) -> None:
+        metrics.workspaces.clear()

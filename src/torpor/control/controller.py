@@ -4,6 +4,7 @@ Load the rows, look at the world, decide for each, write what changed in one sta
 an observation begun before a row's last write can then never be written, because the row's version has moved on.
 """
 
+import asyncio
 import random
 import time
 import uuid
@@ -22,9 +23,10 @@ from torpor.control.holding_back import HoldingBack
 from torpor.control.lost_time import LostTime
 from torpor.control.pace import SOON_S, Intervals, Pace
 from torpor.control.telling import tell
-from torpor.domain.errors import Deposed, Unavailable
+from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.judge import is_missed
 from torpor.domain.knobs import Knobs
+from torpor.domain.names import is_id
 from torpor.domain.planner import (
     Adopt,
     Again,
@@ -42,8 +44,9 @@ from torpor.domain.planner import (
     Turn,
 )
 from torpor.domain.reconcile import Decision, reconcile
-from torpor.domain.records import Change, Observation, Report, Survey, Workspace
+from torpor.domain.records import Change, Observation, Overtaken, Report, Survey, Workspace
 from torpor.domain.states import Operation, Stage
+from torpor.portions import in_portions
 from torpor.store.for_controller import ControllerStore, Hold, Loaded
 
 log = structlog.get_logger()
@@ -55,6 +58,9 @@ LOST_AFTER_INTERVALS = 3
 # So many failed looks at everything in a row, with the provider answering: let somebody else try, or begin anew.
 MAX_FAILED_LOOKS = 5
 FIRST_REFUSAL_S = 0.02
+# A provider that hangs is as good as out.
+OBSERVING_S = 60.0
+TELLING_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,10 @@ class Controller:
 
     def hint(self, *workspace_ids: str) -> None:
         """Something about these changed (or about anything): look at once."""
-        self._pace.hint(*workspace_ids)
+        # What is no id came from somebody else on the bus.
+        known = [one for one in workspace_ids if is_id(one)]
+        if known or not workspace_ids:
+            self._pace.hint(*known)
 
     async def run(self) -> None:
         """Until cancelled, deposed, or without success for too long. An error costs one look, not the loop."""
@@ -162,13 +171,15 @@ class Controller:
         self._failed_looks += only is None
         hold = Hold(self._life.life, self._life.shards)
         loaded = await self._load(only, hold)
+        if only is not None and not loaded.workspaces and only <= loaded.elsewhere:
+            return
         # Taken before the look, so that what is seen was there after what they report had been done.
         landed = self._flights.landed([one.id for one in loaded.workspaces])
         survey = await self._observe(only)
         self._lost_time.looked(loaded.now)
-        self.tally.last_look_at = self._draws.monotonic()
-        decided = self._decide_all(loaded, survey, landed)
+        decided = await self._decide_all(loaded, survey, landed)
         if await self._is_held_back(loaded, decided, survey, only):
+            self._lost_time.held_back()
             return
         refused = await self._persist(decided)
         for workspace_id, (workspace, decision) in decided.items():
@@ -179,18 +190,21 @@ class Controller:
             if decision.verdict.is_certain:
                 self._flights.was_used(workspace_id, landed.get(workspace_id))
             self._act(workspace, survey.of(workspace_id), decision, loaded.now)
-        self._attend(loaded, survey, only, hold)
-        self._failed_looks = 0 if only is None else self._failed_looks
+        self._attend(loaded, decided, survey, only, hold)
         self.tally.looks += 1
+        if only is None:
+            self._failed_looks = 0
+            self.tally.last_look_at = self._draws.monotonic()
 
     async def _load(self, only: frozenset[str] | None, hold: Hold) -> Loaded:
         if only is not None:
             return await self._store.load_these(hold, only)
-        return await self._store.load_due(hold, whole=self._attention.to_read(hold.shards), also=self._attention.suspects)
+        whole = self._attention.to_read(hold.shards) if not self._holding_back.is_latched else frozenset[int]()
+        return await self._store.load_due(hold, whole=whole, also=self._attention.suspects)
 
-    def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed]) -> Decided:
+    async def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed]) -> Decided:
         decided: Decided = {}
-        for workspace in loaded.workspaces:
+        async for workspace in in_portions(loaded.workspaces):
             try:
                 decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now)
             except Exception:
@@ -201,14 +215,16 @@ class Controller:
                 decided[workspace.id] = (workspace, decision)
         return decided
 
-    def _attend(self, loaded: Loaded, survey: Survey, only: frozenset[str] | None, hold: Hold) -> None:
+    def _attend(self, loaded: Loaded, decided: Decided, survey: Survey, only: frozenset[str] | None, hold: Hold) -> None:
         if only is not None:
             # Seen, but no workspace of ours, nor anybody's: that is noticed once.
             for unknown in only - {one.id for one in loaded.workspaces} - loaded.elsewhere:
                 self._attention.is_at_rest(unknown, survey.of(unknown))
             return
-        self._attention.suspects = frozenset()
-        self._attention.looked(hold.shards)
+        # Their rows may say that they are at rest.
+        self._attention.suspects = frozenset(one for one, (_, decision) in decided.items() if not decision.verdict.is_certain)
+        if self._attention.looked(hold.shards, loaded.whole):
+            self._pace.hint()  # there is more to be read than one look can bear
         stirred = self._attention.stirred(survey, {one.id for one in loaded.workspaces})
         if stirred:
             self._pace.hint(*stirred)
@@ -217,8 +233,7 @@ class Controller:
         flight = self._flights.of(workspace.id)
         look = Look(
             now=now,
-            # Whoever takes the row takes it under a higher epoch.
-            epoch=workspace.epoch if workspace.held_by == self._life.life else workspace.epoch + 1,
+            epoch=self._epoch_for(workspace, landed),
             knobs=self._knobs,
             # One that has landed since is as good as in flight: its report comes with the next look.
             in_flight=flight is not None or self._flights.has_landed_since(workspace.id, landed),
@@ -234,12 +249,21 @@ class Controller:
             progress=flight.progress if flight else None,
         )
 
+    def _epoch_for(self, workspace: Workspace, landed: Landed | None) -> int:
+        """Whoever takes the row takes it under a higher epoch.
+
+        So does whoever holds it and finds that the provider has seen a later one: the database was restored from a backup.
+        """
+        epoch = workspace.epoch if workspace.held_by == self._life.life else workspace.epoch + 1
+        report = _report_for(workspace, landed)
+        return max(epoch, report.seen + 1) if isinstance(report, Overtaken) else epoch
+
     async def _is_held_back(self, loaded: Loaded, decided: Decided, survey: Survey, only: frozenset[str] | None) -> bool:
         """Whether so much has disappeared at once that nothing may be touched.
 
         Only a look at everything can tell; a look at a few that misses one asks for it, and leaves that one alone.
         """
-        missed = [one for one, (row, decision) in decided.items() if row.error is None and is_missed(decision.verdict)]
+        missed = [one for one, (row, decision) in decided.items() if not _is_lost(row) and is_missed(decision.verdict)]
         if only is not None:
             for workspace_id in missed:
                 del decided[workspace_id]
@@ -265,7 +289,11 @@ class Controller:
     async def _observe(self, only: frozenset[str] | None) -> Survey:
         try:
             with metrics.observe_seconds.labels(self._runtime.name).time():
-                return await self._runtime.observe(only)
+                async with asyncio.timeout(OBSERVING_S):
+                    return await self._runtime.observe(only)
+        except TimeoutError:
+            self._failed_looks = 0
+            raise Unavailable(f"the provider {self._runtime.name} did not answer for {OBSERVING_S:g} s") from None
         except Unavailable:
             # It says nothing about what is in it: what was last seen stands. That is no failure of this loop.
             self._failed_looks = 0
@@ -273,9 +301,7 @@ class Controller:
 
     async def _persist(self, decided: Decided) -> frozenset[str]:
         """Write what changed; the ids whose rows were no longer as they had been read, or would not be written."""
-        stopped = [one for one, (row, decision) in decided.items() if _is_stopped_by(row, decision)]
-        if stopped and self._listeners.before_rest is not None:
-            await self._listeners.before_rest(stopped)
+        await self._tell_before_rest(decided)
         changes = [decision.change for _, decision in decided.values() if decision.change is not None]
         written = await self._store.persist(changes, life=self._life.life)
         refused = frozenset(change.after.id for change in changes) - written
@@ -285,6 +311,20 @@ class Controller:
         self.tally.conflicts += len(refused)
         metrics.cas_conflicts_total.inc(len(refused))
         return refused
+
+    async def _tell_before_rest(self, decided: Decided) -> None:
+        """Those whose listener cannot be told in time come again with a later look; nobody else waits for that."""
+        stopped = [one for one, (row, decision) in decided.items() if _is_stopped_by(row, decision)]
+        if not stopped or self._listeners.before_rest is None:
+            return
+        try:
+            async with asyncio.timeout(TELLING_S):
+                await self._listeners.before_rest(stopped)
+        except (TorporError, TimeoutError) as error:
+            log.warning("not_told", why=str(error) or "no answer in time", workspaces=len(stopped))
+            for workspace_id in stopped:
+                del decided[workspace_id]
+                self._pace.look_again(workspace_id, self._pace.active_s)
 
     def _look_after_refusal(self, workspace_id: str) -> None:
         """Usually somebody else wrote just now, so soon; but a row that is refused again and again must not spin."""
@@ -302,6 +342,8 @@ class Controller:
             self._attention.is_moving(workspace.id)
         if change is not None:
             self._listeners.tell(change, step)
+            if workspace.operation is not Operation.NONE and after.epoch > workspace.epoch:
+                self._flights.fence_off(after)
             if after.deadline_at != workspace.deadline_at:
                 self._lost_time.credit(workspace.id, self._flights.of(workspace.id), self._draws.monotonic())
         match step:
@@ -335,6 +377,11 @@ class Controller:
         else:
             for workspace_id in due:
                 self._pace.look_again(workspace_id, self._pace.active_s)
+
+
+def _is_lost(row: Workspace) -> bool:
+    """An error stands already that says so, or another that needs a person."""
+    return row.error is not None and row.error.is_terminal
 
 
 def _is_stopped_by(row: Workspace, decision: Decision) -> bool:

@@ -154,6 +154,9 @@ class Coordinator:
         finally:
             self.term = None
             metrics.is_leader.set(0)
+            for duty in self._duties:
+                duty.rest()
+            await leadership.end_term(term)
 
 
 async def _first_to_end(*work: Coroutine[Any, Any, None]) -> None:

@@ -23,6 +23,10 @@ class Duty(Protocol):
         """One turn. Everything it writes asks first whether this term still stands (`store.leader.require_term`)."""
         ...
 
+    def rest(self) -> None:
+        """The lead is lost: what only a leader knows is forgotten."""
+        ...
+
 
 async def tend(duty: Duty, term: int) -> None:
     """Until cancelled, or Deposed."""

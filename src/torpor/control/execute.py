@@ -11,7 +11,7 @@ import structlog
 
 from torpor.domain.effects import DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import CODE_MEANS, Code, Failed, Reason, Refused, Unavailable
-from torpor.domain.records import Archive, Broke, Marker, Proved, ProviderOut, Report, SaidDone, Workspace
+from torpor.domain.records import Archive, Broke, Marker, Overtaken, Proved, ProviderOut, Report, SaidDone, Workspace
 from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Proven, Runtime
 
 log = structlog.get_logger()
@@ -31,7 +31,7 @@ class Hands:
         try:
             return await self._do(workspace, effect, fence, progress)
         except Failed as failed:
-            return await self._broken(workspace, effect, failed)
+            return await self._broken(workspace, effect, failed, fence)
         except Unavailable as out:
             return await self._unreachable(workspace, effect, out.message)
         except Refused as refused:
@@ -40,6 +40,13 @@ class Hands:
         except Exception as error:
             log.exception("effect_broke", workspace=workspace.id, effect=type(effect).__name__)
             return Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", {"code": Code.INTERNAL.value})
+
+    async def fence_off(self, workspace: Workspace) -> None:
+        """Nothing is lost when this fails: what comes late is then seen at the next look, and undone."""
+        try:
+            await self.runtime.admit(workspace.id, Fence(workspace.op_id or "", workspace.epoch))
+        except (Failed, Unavailable) as error:
+            log.warning("not_fenced_off", workspace=workspace.id, why=error.message)
 
     async def _do(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
         runtime = self.runtime
@@ -68,6 +75,8 @@ class Hands:
                 await runtime.ensure_no_container(workspace.id, fence)
                 return SaidDone()
             case Pack(key, generation, revision):
+                # A job finds an empty mount point as good as any store. (`create_empty` asks by itself.)
+                await self.archives.world()
                 home = Home(workspace.id, generation)
                 result = await runtime.run_at_home(home, self.archives.pack_job(key, home, revision), fence, progress)
                 return _proved(self.archives.proven(key, result), generation, revision)
@@ -90,7 +99,9 @@ class Hands:
         for generation in sorted(generations):
             await self.runtime.ensure_no_volume(Home(workspace.id, generation), fence, archived_revision=None)
 
-    async def _broken(self, workspace: Workspace, effect: Effect, failed: Failed) -> Report:
+    async def _broken(self, workspace: Workspace, effect: Effect, failed: Failed, fence: Fence) -> Report:
+        if failed.code is Code.STALE_EPOCH:
+            return Overtaken(int(str(failed.context.get("seen", fence.epoch))))
         reason = CODE_MEANS[failed.code]
         if reason is Reason.UNREACHABLE:
             return await self._unreachable(workspace, effect, failed.message)

@@ -62,6 +62,7 @@ class Flights:
         self._quick = asyncio.Semaphore(QUICK_PER_LONG * parallel)
         self._flights: dict[str, Flight] = {}
         self._landed: dict[str, Landed] = {}
+        self._fencing: set[asyncio.Task[None]] = set()
 
     def of(self, workspace_id: str) -> Flight | None:
         return self._flights.get(workspace_id)
@@ -91,9 +92,15 @@ class Flights:
             log.info("cancelled", workspace=workspace_id, effect=type(flight.effect).__name__, why=why)
             flight.task.cancel()
 
+    def fence_off(self, workspace: Workspace) -> None:
+        """Taken over in the middle of something: the provider is to refuse whoever held it before, whatever comes next."""
+        task = asyncio.create_task(self._hands.fence_off(workspace), name=f"fence {workspace.id}")
+        self._fencing.add(task)
+        task.add_done_callback(self._fencing.discard)
+
     async def end_all(self) -> None:
         """Nothing of ours goes on after us."""
-        tasks = [flight.task for flight in self._flights.values() if flight.task]
+        tasks = [*(flight.task for flight in self._flights.values() if flight.task), *self._fencing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,6 +15,7 @@ log = structlog.get_logger()
 
 
 class Latched(StrEnum):
+    UNKNOWN = "not yet known: nothing is touched before the first look at everything"
     NO = "no"
     HOLDS = "yes"
     RELEASED = "yes, but an operator says that it is really so"
@@ -23,10 +24,14 @@ class Latched(StrEnum):
 class HoldingBack:
     def __init__(self, store: ControllerStore) -> None:
         self._store = store
-        self._latched = Latched.NO
+        self._latched = Latched.UNKNOWN
 
     @property
     def holds(self) -> bool:
+        return self._latched in (Latched.HOLDS, Latched.UNKNOWN)
+
+    @property
+    def is_latched(self) -> bool:
         return self._latched is Latched.HOLDS
 
     async def look(self, survey: Survey, *, is_anything_missed: bool, latch_is_released: bool | None) -> None:
@@ -40,5 +45,5 @@ class HoldingBack:
                 self._latched = Latched.RELEASED if is_released else Latched.HOLDS
             elif latch_is_released is not None:
                 await self._store.unlatch()
-            if self._latched is not before:
+            if self._latched is not before and {self._latched, before} & {Latched.HOLDS, Latched.RELEASED}:
                 log.warning("latch", latched=self._latched, expected=len(expected), missing=missing)

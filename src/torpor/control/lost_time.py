@@ -16,14 +16,20 @@ class LostTime:
         self._patience_s = patience_s
         self._looked_at: datetime | None = None
         self._lost_s = 0.0
+        self._before: tuple[datetime | None, float] = (None, 0.0)
         self._credited_s: dict[str, float] = {}
 
     def looked(self, now: datetime) -> None:
+        self._before = (self._looked_at, self._lost_s)
         if self._looked_at is not None:
             gap_s = (now - self._looked_at).total_seconds()
             if gap_s > self._patience_s:
                 self._lost_s += gap_s
         self._looked_at = now
+
+    def held_back(self) -> None:
+        """The last look led to nothing, on purpose: it is as if nobody had looked."""
+        self._looked_at, self._lost_s = self._before
 
     def owed_s(self, workspace_id: str, flight: Flight | None, monotonic_s: float) -> float:
         """For something under way: what was lost since it was last credited (or first asked for)."""

@@ -10,21 +10,25 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import structlog
 
 from torpor import metrics
-from torpor.activity import Ask, Touch
-from torpor.domain.errors import Deposed, Unavailable
-from torpor.domain.idle import BusSays, Facts, GoDown, decide
+from torpor.activity import Ask, BusOut, Touch
+from torpor.domain.errors import Deposed
+from torpor.domain.idle import BusSays, Facts, GoDown, decide, has_outlived_ttl
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.store.for_service import Due
-from torpor.wishes import Wishes
+from torpor.using import Using
 
 log = structlog.get_logger()
 
 PAGE = 500
 # What each step down is called among the metrics.
 TRANSITION: Mapping[Wish, str] = {Wish.STANDBY: "standby", Wish.ARCHIVED: "archive"}
-# Of a lease: who was cut off from the bus and is connected has said so again after this long.
-CONFIRM_AFTER_PART = 1 / 3
+# Of a lease. A bus that was out of reach may be back just now, for us first: whoever has something to tell it may be at the
+# beginning of a try that will fail after a third of a lease, waits for a sixth, and then tells it (`torpor.activity`). The rest
+# of this is for that message to arrive.
+CONFIRM_AFTER_PART = 2 / 3
+# A row that cannot be written costs its turn; so many after each other are no row's fault.
+MOST_FAILURES = 3
 
 
 class IdleWatch:
@@ -32,50 +36,67 @@ class IdleWatch:
 
     name = "ttl"
 
-    def __init__(self, wishes: Wishes, ask: Ask, *, interval_s: float, lease_s: float) -> None:
+    def __init__(self, using: Using, ask: Ask, *, interval_s: float, lease_s: float) -> None:
         self.interval_s = interval_s
         self.wake = asyncio.Event()
-        self._wishes = wishes
+        self._using = using
         self._ask = ask
         self._lease_s = lease_s
+        self._failures = 0
+
+    def rest(self) -> None:
+        """Nothing here is only a leader's."""
 
     async def do(self, term: int) -> None:
-        # First what needs no bus: Unavailable ends the turn.
+        self._failures = 0
+        # First what needs no bus: one that is out ends the turn.
         async for page in self._pages(Wish.ARCHIVED):
             for due in page:
                 if isinstance(decide(Facts(due.workspace, (), None, self._lease_s, due.now)), GoDown):
                     await self._let_sleep(due.workspace, Wish.ARCHIVED, term)
         idle = [workspace async for page in self._pages(Wish.STANDBY) for workspace in await self._idle_among(page, term)]
         if idle:
-            # The bus may have been out of reach until just now, and then nobody could renew.
             await asyncio.sleep(self._lease_s * CONFIRM_AFTER_PART)
         for workspace in idle:
             await self._let_sleep(workspace, Wish.STANDBY, term)
 
     async def _pages(self, to: Wish) -> AsyncIterator[Sequence[Due]]:
-        page: Sequence[Due] = ()
-        while page := await self._wishes.due(to, after=page[-1] if page else None, limit=PAGE):
-            yield page
+        page = await self._using.due(to, after=None, limit=PAGE)
+        while page.last is not None:
+            yield page.due
+            page = await self._using.due(to, after=page.last, limit=PAGE)
 
     async def _idle_among(self, page: Sequence[Due], term: int) -> Sequence[Workspace]:
         """Those whom nobody uses; of the others it is written down when they were used."""
         says = await self._ask([due.workspace.id for due in page])
-        await self._wishes.used(_used_ago_s(page, says), term=term)
+        await self._using.used(_used_ago_s(page, says), term=term)
+        self._shorten_timers(page, says)
         return [
             due.workspace
             for due in page
             if isinstance(decide(Facts(due.workspace, (), says[due.workspace.id], self._lease_s, due.now)), GoDown)
         ]
 
+    def _shorten_timers(self, page: Sequence[Due], says: Mapping[str, BusSays]) -> None:
+        """A TTL that was lowered counts from now on, whatever whoever started the timer knew of it."""
+        for due in page:
+            left_s = says[due.workspace.id].idle_timer_s
+            if left_s is not None and has_outlived_ttl(due.workspace, left_s):
+                self._using.touch(due.workspace.id, due.workspace.standby_ttl_s)
+
     async def _let_sleep(self, workspace: Workspace, to: Wish, term: int) -> None:
         try:
-            slept = await self._wishes.let_sleep(workspace.id, term=term, to=to, ask=self._ask, lease_s=self._lease_s)
-        except (Deposed, Unavailable):
+            slept = await self._using.let_sleep(workspace.id, term=term, to=to, ask=self._ask, lease_s=self._lease_s)
+        except (Deposed, BusOut):
             raise
         except Exception:
             # It must not keep all the others awake.
             log.exception("not_put_to_sleep", workspace=workspace.name, to=to)
+            self._failures += 1
+            if self._failures >= MOST_FAILURES:
+                raise
             return
+        self._failures = 0
         if slept:
             metrics.ttl_expirations_total.labels(transition=TRANSITION[to]).inc()
             log.info("put_to_sleep", workspace=workspace.name, to=to)

@@ -32,6 +32,8 @@ class Event:
     """A change of one workspace, with its number."""
 
     id: int
+    seq: int
+    """Among the changes of one workspace it says which was later, and they have it before they have an id."""
     kind: EventKind
     at: datetime
     owner_id: str
@@ -46,6 +48,7 @@ class Told:
     id: int
     after: int
     """The id before it, of all events: whoever has not seen that one has missed something."""
+    seq: int
     workspace_id: str
     owner_id: str
     body: Mapping[str, Any]
@@ -62,22 +65,28 @@ def tell(event: Event, workspace: Mapping[str, Any]) -> Told:
     """`workspace` is the event's, as the API tells it."""
     told = body(event.kind, event.id, at=event.at, workspace=workspace)
     # Ids have no holes: they are given out in the transaction that stores them.
-    return Told(event.id, event.id - 1, event.workspace.id, event.owner_id, told)
+    return Told(event.id, event.id - 1, event.seq, event.workspace.id, event.owner_id, told)
 
 
 def channels(told: Told) -> tuple[str, str]:
+    """That of its workspace, which says everything and which the API listens to; and that of its owner, for programs beside
+    Torpor that follow one person. Who may read the bus may read both: they are for those who run the installation."""
     return f"workspace:{told.workspace_id}", f"user:{told.owner_id}"
 
 
-def to_message(told: Told) -> bytes:
-    return json.dumps({**told.body, "after": told.after, "owner_id": told.owner_id}).encode()
+def to_message(told: Told, installation: str) -> bytes:
+    way = {"after": told.after, "seq": told.seq, "owner_id": told.owner_id, "installation": installation}
+    return json.dumps({**told.body, **way}).encode()
 
 
-def from_message(message: bytes) -> Told:
-    """ValueError when it is none of ours."""
+def from_message(message: bytes, installation: str) -> Told | None:
+    """None when it is another installation's: channels know no database numbers. ValueError when it is no event."""
     try:
         read = json.loads(message)
-        after, owner_id = read.pop("after"), read.pop("owner_id")
-        return Told(int(read["id"]), int(after), str(read["workspace"]["id"]), str(owner_id), read)
+        if read.pop("installation") != installation:
+            return None
+        after, seq, owner_id = read.pop("after"), read.pop("seq"), read.pop("owner_id")
+        EventKind(read["event"])
+        return Told(int(read["id"]), int(after), int(seq), str(read["workspace"]["id"]), str(owner_id), read)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event: {error!r}") from error

@@ -99,9 +99,11 @@ def explain(
     archive_keys: tuple[str, ...],
     held_back_at: tuple[str, ...] = (),
     awake: tuple[StayAwake, ...] | None = None,
+    can_be_undeleted: bool = True,
 ) -> Explanation:
     """`archive_keys`: the archives that can be gone back to, the latest first; `held_back_at`: where nothing is touched;
-    `awake`: what keeps it from going down a step by itself, None where there is no such step."""
+    `awake`: what keeps it from going down a step by itself, None where there is no such step; `can_be_undeleted`: whether that
+    would be accepted, if it is deleted."""
     asked = _asked(workspace)
     lines = [
         f"Wished: {workspace.desired_state} (wish {workspace.wish_version}): {asked.words} at {_instant(asked.at)}.",
@@ -131,7 +133,7 @@ def explain(
         waiting_for=waiting,
         next_step=next_step,
         why=why,
-        ways_out=_ways_out(workspace, archive_keys),
+        ways_out=_ways_out(workspace, archive_keys, can_be_undeleted=can_be_undeleted),
         awake=awake or (),
         stopped=None if workspace.desired_state is Wish.RUNNING else asked,
     )
@@ -222,10 +224,11 @@ def _next(workspace: Workspace) -> str | None:
     return f"a step towards {workspace.desired_state} at the next look"
 
 
-def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...]) -> tuple[WayOut, ...]:
+def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_undeleted: bool) -> tuple[WayOut, ...]:
     name = workspace.name
+    is_taken_back = can_be_undeleted and not workspace.purge
     if workspace.phase is Phase.DELETED:
-        return () if workspace.purge else (WayOut(f"torpor undelete {name}", "bring it back, archived"),)
+        return (WayOut(f"torpor undelete {name}", "bring it back, archived"),) if is_taken_back else ()
     ways: list[WayOut] = []
     error = workspace.error
     if error is not None and error.is_terminal:
@@ -235,7 +238,7 @@ def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...]) -> tuple[WayO
             *ways,
             WayOut(f"torpor delete {name}", "try the last archive again"),
             WayOut(f"torpor delete {name} --purge", "give up the home too; this cannot be taken back"),
-            WayOut(f"torpor undelete {name}", "keep it, archived"),
+            *([WayOut(f"torpor undelete {name}", "keep it, archived")] if is_taken_back else []),
         )
     if error is not None and error.is_terminal and error.reason is Reason.DATA_LOST:
         return (*ways, WayOut(f"torpor delete {name}", "give it up"))
@@ -245,7 +248,7 @@ def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...]) -> tuple[WayO
         Wish.ARCHIVED: WayOut(f"torpor archive {name}", "put its home to sleep in the archive"),
     }
     ways += [way for wish, way in offers.items() if wish is not workspace.desired_state]
-    return (*ways, WayOut(f"torpor delete {name}", "delete it; `undelete` brings it back"))
+    return (*ways, WayOut(f"torpor delete {name}", "delete it; for a while `undelete` brings it back"))
 
 
 def _ways_out_of_error(workspace: Workspace, error: ErrorInfo, archive_keys: tuple[str, ...]) -> list[WayOut]:

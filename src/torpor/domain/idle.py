@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from torpor.domain.records import Workspace
-from torpor.domain.states import HealthStatus, Operation, Phase, Wish
+from torpor.domain.states import HealthStatus, Operation, Phase, Wish, WishOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,21 @@ def has_step_down(workspace: Workspace) -> bool:
     return workspace.phase in STEP_DOWN and workspace.phase.value == workspace.desired_state.value
 
 
+def is_about_to_sleep(workspace: Workspace) -> bool:
+    """It was put to sleep because nobody used it, and nobody has begun to stop it."""
+    return (
+        workspace.phase is Phase.RUNNING
+        and workspace.desired_state is Wish.STANDBY
+        and workspace.wish_origin is WishOrigin.IDLE
+        and workspace.operation is Operation.NONE
+    )
+
+
+def has_outlived_ttl(workspace: Workspace, idle_timer_s: float) -> bool:
+    """Whether an idle timer was started when the TTL was longer than it is now."""
+    return idle_timer_s > workspace.standby_ttl_s
+
+
 def _in_trouble(facts: Facts) -> Iterator[StayAwake]:
     # A wish, even this one, would clear the error before anybody has seen it.
     if facts.workspace.error is not None or facts.workspace.health_status is not HealthStatus.OK:
@@ -125,7 +140,7 @@ def _connected(facts: Facts) -> Iterator[StayAwake]:
 
 def _idle_timer(facts: Facts) -> Iterator[StayAwake]:
     if facts.bus is not None and facts.bus.idle_timer_s is not None:
-        left_s = facts.bus.idle_timer_s
+        left_s = min(facts.bus.idle_timer_s, facts.workspace.standby_ttl_s)
         until = facts.now + timedelta(seconds=left_s)
         yield StayAwake(Because.IDLE_TIMER, f"it was used lately; its idle timer runs for another {left_s:.0f} s", until)
 

@@ -17,6 +17,7 @@ from torpor.domain.records import (
     Broke,
     Ended,
     ErrorInfo,
+    Overtaken,
     Proved,
     ProviderOut,
     Recovery,
@@ -217,6 +218,8 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
         case ProviderOut():
             wait_s = backoff_s(1, base_s=knobs.retry_base_s, cap_s=knobs.retry_cap_s, dice=look.dice)
             return Postpone(now + timedelta(seconds=wait_s), report.message)
+        case Overtaken():
+            return Adopt()
         case SaidDone():
             return Await(now + timedelta(seconds=knobs.retry_base_s))
         case None:

@@ -303,7 +303,14 @@ class ProviderOut:
     message: str
 
 
-Report = SaidDone | Proved | Broke | ProviderOut
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """The provider has seen a later epoch for this workspace, and refused."""
+
+    seen: int
+
+
+Report = SaidDone | Proved | Broke | ProviderOut | Overtaken
 
 
 # ── what is to be written ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -400,11 +400,14 @@ async def exchange(connection: Connection, head: Head, rest: bytes, forward: For
         upstream = await connect(forward.address)
         try:
             await upstream.send(pass_on(head, client=connection.client, to_workspace=forward.to_workspace).render())
-            forward.use.touched()
-            if head.is_upgrade:
-                await _upgrade(connection, upstream, head, rest, forward)
-            else:
-                await _converse(connection, upstream, head, rest, forward)
+            tie = forward.use.requested()
+            try:
+                if head.is_upgrade:
+                    await _upgrade(connection, upstream, head, rest, forward, tie)
+                else:
+                    await _converse(connection, upstream, head, rest, forward, tie)
+            finally:
+                tie.closed()
         except (OSError, NoAnswer) as error:
             if connection.answer_begun:
                 raise CutOff from error
@@ -417,10 +420,10 @@ async def exchange(connection: Connection, head: Head, rest: bytes, forward: For
     return None
 
 
-async def _converse(connection: Connection, upstream: Line, head: Head, rest: bytes, forward: Forward) -> None:
+async def _converse(connection: Connection, upstream: Line, head: Head, rest: bytes, forward: Forward, tie: Tie) -> None:
     """Body there and answer back, at the same time: either may begin, or end, before the other."""
-    sending = asyncio.create_task(_send_body(connection.line, upstream, Body(head.framing), rest, forward.use))
-    answering = asyncio.create_task(_pass_answer_back(connection, upstream, head.method, forward))
+    sending = asyncio.create_task(_send_body(connection.line, upstream, Body(head.framing), rest))
+    answering = asyncio.create_task(_pass_answer_back(connection, upstream, head.method, forward, tie))
     try:
         await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
         # The answer's end is the end. The sender only ever ends by raising.
@@ -429,13 +432,11 @@ async def _converse(connection: Connection, upstream: Line, head: Head, rest: by
         await _end([sending, answering])
 
 
-async def _send_body(client: Line, upstream: Line, body: Body, data: bytes, use: Use) -> None:
+async def _send_body(client: Line, upstream: Line, body: Body, data: bytes) -> None:
     """Pass the body on, then stay with the client. Raises ClientGone when nobody waits for the answer, BadHead for no body."""
     upstream_listens = True
     while True:
         taken = body.take(data)
-        if taken:
-            use.touched()
         if taken and upstream_listens:
             try:
                 await upstream.send(data[:taken])
@@ -465,9 +466,9 @@ async def _silence(line: Line) -> None:
 # ── the answer ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _pass_answer_back(connection: Connection, upstream: Line, method: bytes, forward: Forward) -> None:
+async def _pass_answer_back(connection: Connection, upstream: Line, method: bytes, forward: Forward, tie: Tie) -> None:
     answer, data = await _read_answer(connection, upstream, forward)
-    await _pass_body_back(connection, upstream, answer, data, method, forward)
+    await _pass_body_back(connection, upstream, answer, data, method, forward, tie)
 
 
 async def _read_answer(connection: Connection, upstream: Line, forward: Forward) -> tuple[AnswerHead, bytes]:
@@ -492,20 +493,19 @@ async def _read_answer(connection: Connection, upstream: Line, forward: Forward)
 
 
 async def _pass_body_back(
-    connection: Connection, upstream: Line, answer: AnswerHead, data: bytes, method: bytes, forward: Forward
+    connection: Connection, upstream: Line, answer: AnswerHead, data: bytes, method: bytes, forward: Forward, tie: Tie
 ) -> None:
     """The answer to its end; CutOff when there is less of it than it says."""
     body = Body(answer.framing(method))
-    # A download is use for as long as it takes; a stream of events is open in every forgotten tab.
-    use = UNWATCHED if answer.is_event_stream else forward.use
+    if answer.is_event_stream:
+        # It has no end: a download is use for as long as it takes, this is open in every forgotten tab.
+        tie.closed()
     await _begin_answer(connection, answer, forward)
     while True:
         try:
             taken = body.take(data)
         except BadHead as bad:
             raise CutOff from bad
-        if taken:
-            use.touched()
         await _to_client(connection, data[:taken])
         if body.is_complete:
             return
@@ -532,7 +532,7 @@ async def _to_client(connection: Connection, data: bytes) -> None:
         raise ClientGone from error
 
 
-async def _upgrade(connection: Connection, upstream: Line, head: Head, early: bytes, forward: Forward) -> None:
+async def _upgrade(connection: Connection, upstream: Line, head: Head, early: bytes, forward: Forward, request: Tie) -> None:
     """Ask for another protocol; when that is granted, be a wire."""
     try:
         async with asyncio.timeout(UPGRADE_PATIENCE_S):
@@ -540,10 +540,11 @@ async def _upgrade(connection: Connection, upstream: Line, head: Head, early: by
     except TimeoutError:
         raise NoAnswer("it did not answer to the upgrade") from None
     if answer.status != 101:
-        await _pass_body_back(connection, upstream, answer, rest, head.method, forward)
+        await _pass_body_back(connection, upstream, answer, rest, head.method, forward, request)
         return
     carriages = (Frames(), Frames()) if head.is_websocket else (Bytes(), Bytes())
     tie = forward.use.connected()
+    request.closed()
     try:
         await _begin_answer(connection, answer, forward)
         connection.stage = Stage.TUNNEL

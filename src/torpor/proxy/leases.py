@@ -1,7 +1,8 @@
 """How does the bus learn which connections are in use?
 
 Each connection that stays has a lease, and each is renewed as long as it is live: it carried data within its workspace's
-standby TTL, or is younger than that. All of them in one message; whoever dies renews nothing, and is forgotten.
+standby TTL, or is younger than that. So has each request that takes long, until it has been answered. All of them in one
+message; whoever dies renews nothing, and is forgotten.
 """
 
 import asyncio
@@ -9,22 +10,31 @@ import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import structlog
 
-from torpor.activity import Touch
+from torpor.activity import FallBack, Touch, WriteDown, not_written, patience_s, retry_s
 from torpor.domain.errors import Unavailable
-from torpor.ports import Activity
+from torpor.ports import Activity, Closed
 
 log = structlog.get_logger()
 
 # Of a lease: two renewals may fail before it runs out.
 RENEW_AFTER_PART = 1 / 3
-RETRY_S = 1.0
+# A connection may stay for weeks, and its workspace's TTL may be changed meanwhile.
+TTLS_EVERY_S = 30.0
 # At the end of this process: what is not told within it is told by the lease that runs out.
 FAREWELL_S = 2.0
+
+TtlsOf: TypeAlias = Callable[[Collection[str]], Awaitable[Mapping[str, float]]]
+"""How many seconds each of these workspaces may be idle, as of now."""
+
+
+async def unchanged(workspace_ids: Collection[str]) -> Mapping[str, float]:
+    return {}
 
 
 class ConnectionLeases:
@@ -36,6 +46,8 @@ class ConnectionLeases:
         touch: Touch,
         *,
         lease_s: float,
+        write_down: WriteDown = not_written,
+        ttls_of: TtlsOf = unchanged,
         now: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
@@ -43,6 +55,8 @@ class ConnectionLeases:
         self.now = now
         self._activity = activity
         self._lease_s = lease_s
+        self._fall_back = FallBack(write_down, lease_s=lease_s, now=now)
+        self._ttls_of = ttls_of
         self._new_id = new_id
         self._open: dict[str, LeasedTie] = {}
         self._unknown: dict[str, LeasedTie] = {}
@@ -56,12 +70,17 @@ class ConnectionLeases:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._run(), name="connection leases")
+        tasks = [
+            asyncio.create_task(self._run(), name="connection leases"),
+            asyncio.create_task(self._follow_ttls(), name="their TTLs"),
+        ]
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._fall_back.close()
             # Whoever is still connected will not be for long: nobody is left to renew.
             for tie in list(self._open.values()):
                 self.remove(tie)
@@ -69,10 +88,17 @@ class ConnectionLeases:
                 async with asyncio.timeout(FAREWELL_S):
                     await self._release_closed()
 
-    def add(self, workspace_id: str, idle_s: float) -> "LeasedTie":
-        tie = LeasedTie(self, self._new_id(), workspace_id, idle_s)
-        self._open[tie.id] = tie
+    def connect(self, workspace_id: str, idle_s: float) -> "LeasedTie":
+        tie = self._add(LeasedTie(self, self._new_id(), workspace_id, idle_s))
         self.announce(tie)
+        return tie
+
+    def request(self, workspace_id: str, idle_s: float) -> "LeasedTie":
+        tie = self._add(LeasedTie(self, self._new_id(), workspace_id, idle_s, is_request=True))
+        # Most are answered at once, and that costs no message: until the next renewal the idle timer speaks for it.
+        self.touch(workspace_id, idle_s)
+        if idle_s <= self._lease_s:
+            self.announce(tie)
         return tie
 
     def announce(self, tie: "LeasedTie") -> None:
@@ -81,23 +107,30 @@ class ConnectionLeases:
         self._wake.set()
 
     def remove(self, tie: "LeasedTie") -> None:
+        is_live = tie.is_live
         if self._open.pop(tie.id, None) is None:
             return
         self._unknown.pop(tie.id, None)
         # One that nobody used is not used by being closed, and its lease has run out or is about to.
-        if tie.is_live:
+        if is_live and tie.was_told:
             self._closed.append((tie, self.now()))
             self._wake.set()
+        elif is_live:
+            self.touch(tie.workspace_id, tie.idle_s)
+
+    def _add(self, tie: "LeasedTie") -> "LeasedTie":
+        self._open[tie.id] = tie
+        return tie
 
     async def _run(self) -> None:
         """One message after the other: a release can never be overtaken by an older renewal."""
-        renew_every_s = self._lease_s * RENEW_AFTER_PART
         while True:
             self._wake.clear()
             try:
-                async with asyncio.timeout(renew_every_s):
-                    await self._release_closed()
+                async with asyncio.timeout(patience_s(self._lease_s)):
+                    # First of all: however many have closed, whoever is connected stays known.
                     await self._renew()
+                    await self._release_closed()
             except (Unavailable, TimeoutError) as out:
                 log.warning("connections_not_told", why=str(out) or type(out).__name__, connections=len(self._open))
                 await self._begin_anew()
@@ -112,9 +145,13 @@ class ConnectionLeases:
                     await self._wake.wait()
 
     async def _begin_anew(self) -> None:
-        """All leases may have run out meanwhile."""
+        """All leases may have run out meanwhile, or be about to."""
         self._renew_at = float("-inf")
-        await asyncio.sleep(min(RETRY_S, self._lease_s * RENEW_AFTER_PART))
+        now = self.now()
+        self._closed = deque((tie, at) for tie, at in self._closed if at + tie.idle_s > now)
+        used = [tie for tie in self._open.values() if tie.is_live] + [tie for tie, _ in self._closed]
+        self._fall_back.use({tie.workspace_id for tie in used})
+        await asyncio.sleep(retry_s(self._lease_s))
 
     async def _renew(self) -> None:
         now = self.now()
@@ -130,35 +167,59 @@ class ConnectionLeases:
             self._unknown.pop(tie.id, None)
             tie.is_leased = tie.is_live
             if tie.is_leased:
+                tie.was_told = True
                 live.setdefault(tie.workspace_id, set()).add(tie.id)
         if live:
             leases = {workspace_id: frozenset(ids) for workspace_id, ids in live.items()}
             await self._activity.renew(leases, lease_s=self._lease_s)
 
     async def _release_closed(self) -> None:
-        while self._closed:
-            tie, closed_at = self._closed[0]
-            idle_s = closed_at + tie.idle_s - self.now()
-            if idle_s > 0:
-                await self._activity.release(tie.workspace_id, tie.id, idle_s=idle_s)
+        """All of them at once; what is not heard is said again."""
+        now = self.now()
+        closed = [Closed(tie.workspace_id, tie.id, idle_s) for tie, at in self._closed if (idle_s := at + tie.idle_s - now) > 0]
+        count = len(self._closed)
+        if closed:
+            await self._activity.release(closed)
+        for _ in range(count):
             self._closed.popleft()
+
+    async def _follow_ttls(self) -> None:
+        """What may be changed while connections are open is asked for again now and then."""
+        while True:
+            await asyncio.sleep(TTLS_EVERY_S)
+            try:
+                open_now = {tie.workspace_id for tie in self._open.values()}
+                ttls_s = await self._ttls_of(open_now) if open_now else {}
+            except Unavailable as out:
+                log.debug("ttls_not_told", why=out.message)
+                continue
+            except Exception:
+                log.exception("ttls_not_told")
+                continue
+            for tie in self._open.values():
+                tie.idle_s = ttls_s.get(tie.workspace_id, tie.idle_s)
 
 
 class LeasedTie:
-    """One connection, and when it last carried data."""
+    """One connection, and when it last carried data; or one request, which is live until it is answered."""
 
-    def __init__(self, leases: ConnectionLeases, tie_id: str, workspace_id: str, idle_s: float) -> None:
+    def __init__(
+        self, leases: ConnectionLeases, tie_id: str, workspace_id: str, idle_s: float, *, is_request: bool = False
+    ) -> None:
         self.id = tie_id
         self.workspace_id = workspace_id
         self.idle_s = idle_s
         self.is_leased = True
         """Whether it is renewed. One that fell silent is not, until it is used again."""
+        self.was_told = False
+        """Whether the bus may know of it."""
         self._leases = leases
+        self._is_request = is_request
         self._carried_at = leases.now()
 
     @property
     def is_live(self) -> bool:
-        return self._leases.now() - self._carried_at < self.idle_s
+        return self._is_request or self._leases.now() - self._carried_at < self.idle_s
 
     def carried(self) -> None:
         self._carried_at = self._leases.now()
@@ -176,8 +237,8 @@ class LeasedUse:
     workspace_id: str
     idle_s: float
 
-    def touched(self) -> None:
-        self.leases.touch(self.workspace_id, self.idle_s)
+    def requested(self) -> LeasedTie:
+        return self.leases.request(self.workspace_id, self.idle_s)
 
     def connected(self) -> LeasedTie:
-        return self.leases.add(self.workspace_id, self.idle_s)
+        return self.leases.connect(self.workspace_id, self.idle_s)

@@ -7,23 +7,27 @@ from typing import Protocol
 
 
 class Tie(Protocol):
-    """A connection that stays, from its beginning to its end."""
+    """A connection that stays, or a request under way, from its beginning to its end."""
 
     def carried(self) -> None:
         """Data went through it, in either direction."""
         ...
 
-    def closed(self) -> None: ...
+    def closed(self) -> None:
+        """May be said again."""
+        ...
 
 
 class Use(Protocol):
     """The use of one workspace by one client."""
 
-    def touched(self) -> None:
-        """It was asked for something, or something of its answer went through."""
+    def requested(self) -> Tie:
+        """A request is under way: that is use until it has been answered, however silently."""
         ...
 
-    def connected(self) -> Tie: ...
+    def connected(self) -> Tie:
+        """A connection stays: that is use for as long as it carries data now and then."""
+        ...
 
 
 class Usage(Protocol):
@@ -36,8 +40,8 @@ class Unwatched:
     def of(self, workspace_id: str, *, standby_ttl_s: float) -> Use:
         return self
 
-    def touched(self) -> None:
-        pass
+    def requested(self) -> Tie:
+        return self
 
     def connected(self) -> Tie:
         return self

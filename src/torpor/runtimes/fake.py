@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
-from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, Proven
+from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven
 
 Files = dict[str, bytes]
 
@@ -64,6 +64,8 @@ class FakeWorld:
     archives: dict[str, tuple[Files, str]] = field(default_factory=dict)
     archived: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Of which (generation, revision) each archive is."""
+    archive_store: str | None = None
+    """The identity of the archive store; whoever asks first gives it one."""
     epochs: dict[str, int] = field(default_factory=dict)
     """The newest epoch that ever asked for something of a workspace; older ones are refused, whatever is there now."""
     address: Address | None = None
@@ -145,6 +147,8 @@ class FakeRuntime:
         if not job.writes and volume.marker is None:
             raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
         progress(0, None)
+        if self._world.archives_out:
+            raise Failed(Code.S3_ACCESS_ERROR, "the fake archive store is out")
         asked = json.loads(job.stdin)
         if job.writes:
             if asked["key"] not in self._world.archives:
@@ -189,6 +193,9 @@ class FakeRuntime:
         await self._enter("ensure_no_container", workspace_id, fence)
         if self._world.containers.pop(workspace_id, None) is not None:
             self._note("ensure_no_container", workspace_id, fence)
+
+    async def admit(self, workspace_id: str, fence: Fence) -> None:
+        await self._enter("admit", workspace_id, fence)
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
         held = self._world.containers.get(workspace_id)
@@ -248,7 +255,14 @@ def _keep(world: FakeWorld, key: str, state: tuple[int, int], files: Files) -> t
 
 class FakeArchives:
     def __init__(self, world: FakeWorld) -> None:
-        self.world = world
+        self._world = world
+        self._known: str | None = None
+
+    async def world(self) -> str:
+        await self._enter("world", "")
+        self._world.archive_store = self._world.archive_store or str(uuid.uuid4())
+        self._known = self._world.archive_store
+        return self._known
 
     def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
         _check(key, home)
@@ -271,38 +285,44 @@ class FakeArchives:
     async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
         _check(key, home)
         await self._enter("create_empty", key.workspace_id)
-        await asyncio.sleep(self.world.effects_s)
-        _, root = _keep(self.world, str(key), (home.generation, revision), {})
-        self.world.done.append(("create_empty", key.workspace_id))
+        await asyncio.sleep(self._world.effects_s)
+        _, root = _keep(self._world, str(key), (home.generation, revision), {})
+        self._world.done.append(("create_empty", key.workspace_id))
         return replace(_EMPTY, key=key, manifest_root=root)
 
     async def manifest_root(self, key: ArchiveKey) -> str:
         await self._enter("manifest_root", key.workspace_id)
-        if str(key) not in self.world.archives:
+        if str(key) not in self._world.archives:
             raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no archive {key}")
-        return self.world.archives[str(key)][1]
+        return self._world.archives[str(key)][1]
 
     async def reachable(self) -> bool:
-        return not self.world.archives_out
+        return not self._world.archives_out and self._is_recognised()
 
-    async def keys(self) -> AsyncIterator[ArchiveKey]:
+    async def keys(self) -> AsyncIterator[Found]:
         await self._enter("keys", "")
-        for text in sorted(self.world.archives):
+        for text in sorted(self._world.archives):
             key = ArchiveKey.parse(text)
-            yield key
+            yield Found(key, is_whole=True)
             await self._enter("keys", key.workspace_id)
 
     async def remove(self, key: ArchiveKey) -> None:
         await self._enter("remove", key.workspace_id)
-        self.world.archived.pop(str(key), None)
-        if self.world.archives.pop(str(key), None) is not None:
-            self.world.done.append(("remove", key.workspace_id))
+        self._world.archived.pop(str(key), None)
+        if self._world.archives.pop(str(key), None) is not None:
+            self._world.done.append(("remove", key.workspace_id))
 
     async def _enter(self, verb: str, workspace_id: str) -> None:
         await asyncio.sleep(0)
-        if self.world.archives_out:
+        if self._world.archives_out:
             raise Unavailable("the fake archive store is out")
-        await self.world.interfere(verb, workspace_id)
+        if not self._is_recognised():
+            raise Unavailable("the fake archive store is not the one that it was")
+        await self._world.interfere(verb, workspace_id)
+
+    def _is_recognised(self) -> bool:
+        self._known = self._known or self._world.archive_store
+        return self._known == self._world.archive_store
 
 
 def _check(key: ArchiveKey, home: Home) -> None:

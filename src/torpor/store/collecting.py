@@ -6,14 +6,15 @@ the leader's, each in a transaction that asks first whether its term still stand
 
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from torpor.domain.names import is_id
 from torpor.domain.records import ArchiveKey
-from torpor.domain.retention import Action, Decision, Holder, Retention, Stored
+from torpor.domain.retention import Action, Decision, Holder, Retention, Stored, Terms
+from torpor.ports import Found
 from torpor.store.database import Database
 from torpor.store.leader import require_term
 from torpor.store.queries import COLLECTING
@@ -27,10 +28,16 @@ GOING_AT_ONCE = 32
 class Compared:
     """The table beside the store's listing."""
 
-    unknown: Sequence[str]
-    """In the store, and the table does not know them: never touched."""
-    missing: frozenset[str]
-    """In the table, and they were not in the store."""
+    expected: int = 0
+    """So many the table says must be there."""
+    missing: frozenset[str] = frozenset()
+    """Of those, the ones that were not there, or not whole."""
+    unknown: Sequence[str] = ()
+    """In the store, and nobody can say where they come from: never touched."""
+    left_over: Sequence[str] = ()
+    """In the store, not in the table, and left behind by an operation that has ended."""
+    out_of_date: frozenset[str] = frozenset()
+    """The workspaces of which something is unknown: their rows may be older than what the store holds of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,14 @@ class Housekeeping:
     tried_at: datetime | None
     ran_at: datetime | None
     """When the last collection began that came to its end."""
+    ended_at: datetime | None
+    """When it did."""
     report: Mapping[str, Any] | None
+    skipped: Mapping[str, Any] | None
+    """What came of the last one, when that did not come to its end."""
+    terms: Terms | None
+    """Which ones the leader goes by; None when there was none yet."""
+    read_at: datetime
 
 
 class CollectingStore:
@@ -66,37 +80,52 @@ class CollectingStore:
 
     # ── what anybody may read ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def compare(self, listed: AsyncIterator[ArchiveKey], *, begun_at: datetime) -> Compared:
+    async def compare(self, listed: AsyncIterator[Found], *, begun_at: datetime) -> Compared:
         """The listing is read to its end first: an archive made since it was begun is neither missing nor unknown."""
-        unknown = {str(key) async for key in listed}
+        is_whole = {str(found.key): found.is_whole async for found in listed}
+        unknown = set(is_whole)
         missing: set[str] = set()
-        last = ""
-        while rows := await self._database.fetch(COLLECTING["known_archives"], last, ROWS_AT_ONCE):
-            for row in rows:
-                last = row["key"]
-                if last in unknown:
-                    unknown.discard(last)
-                elif row["proven_at"] < begun_at and not row["is_going"]:
-                    missing.add(last)
-        return Compared(sorted(unknown - await self._made_last(unknown)), frozenset(missing))
+        expected, last = 0, ""
+        while rows := await self._database.fetch(COLLECTING["known_archives"], last, ROWS_AT_ONCE, begun_at):
+            last = rows[-1]["key"]
+            unknown.difference_update(row["key"] for row in rows)
+            keys = [row["key"] for row in rows if row["is_expected"]]
+            expected += len(keys)
+            missing.update(key for key in keys if not is_whole.get(key, False))
+        unknown -= await self._made_last(unknown)
+        left_over = await self._left_over(unknown)
+        unknown -= left_over
+        out_of_date = frozenset(ArchiveKey.parse(key).workspace_id for key in unknown)
+        return Compared(expected, frozenset(missing), sorted(unknown), sorted(left_over), out_of_date)
 
     async def _made_last(self, keys: set[str]) -> set[str]:
-        workspaces = sorted({one for key in keys if is_id(one := ArchiveKey.parse(key).workspace_id)})
+        workspaces = sorted({key.workspace_id for key in _ours(keys)})
         return {
             row["key"]
             for some in _batches(workspaces, ROWS_AT_ONCE)
             for row in await self._database.fetch(COLLECTING["made_last"], some)
         }
 
+    async def _left_over(self, keys: set[str]) -> set[str]:
+        return {
+            row["key"]
+            for some in _batches(_ours(keys), ROWS_AT_ONCE)
+            for row in await self._database.fetch(COLLECTING["left_over"], *_columns(some))
+        }
+
+    async def held_back_at(self) -> Sequence[str]:
+        """Providers at which nothing is touched, because too much has disappeared there at once."""
+        return [row["provider"] for row in await self._database.fetch(COLLECTING["held_back_at"])]
+
     async def candidates(self, retention: Retention) -> Sequence[str]:
         rows = await self._database.fetch(COLLECTING["candidates"], retention.keep, retention.undelete_grace)
         return [row["id"] for row in rows]
 
-    async def held(self, workspace_ids: Sequence[str], *, missing: frozenset[str]) -> AsyncIterator[Held]:
+    async def held(self, workspace_ids: Sequence[str], compared: Compared) -> AsyncIterator[Held]:
         """Each of these workspaces as it is just now, without holding anybody up."""
         for some in _batches(workspace_ids, HOLDERS_AT_ONCE):
             async with self._database.transaction() as connection:
-                found = await _held(connection, some, missing)
+                found = await _held(connection, some, compared)
             for held in found:
                 yield held
 
@@ -106,7 +135,16 @@ class CollectingStore:
 
     async def housekeeping(self) -> Housekeeping:
         row = await self._database.fetchrow(COLLECTING["housekeeping"])
-        return Housekeeping(row["gc_requested_at"], row["gc_tried_at"], row["gc_ran_at"], row["gc_report"])
+        return Housekeeping(
+            requested_at=row["gc_requested_at"],
+            tried_at=row["gc_tried_at"],
+            ran_at=row["gc_ran_at"],
+            ended_at=row["gc_ended_at"],
+            report=row["gc_report"],
+            skipped=row["gc_skipped"],
+            terms=_to_terms(row["gc_terms"]),
+            read_at=row["read_at"],
+        )
 
     # ── what the service writes ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,6 +154,13 @@ class CollectingStore:
         at: datetime = row["gc_requested_at"]
         return at
 
+    # ── what a controller writes ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def remember_store(self, identity: str) -> str:
+        """Which archive store this database belongs to: this one, when none was known until now."""
+        known: str = (await self._database.fetchrow(COLLECTING["remember_store"], identity))["archive_store"]
+        return known
+
     # ── what the leader does ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def is_due(self, *, every_s: float, retry_s: float) -> bool:
@@ -123,34 +168,31 @@ class CollectingStore:
         is_due: bool = row["is_due"]
         return is_due
 
-    async def begin(self, term: int) -> datetime:
+    async def begin(self, term: int, terms: Terms) -> datetime:
         async with self._leading(term) as connection:
-            at: datetime = await connection.fetchval(COLLECTING["begin_collection"])
+            at: datetime = await connection.fetchval(COLLECTING["begin_collection"], _from_terms(terms))
         return at
 
     @contextlib.asynccontextmanager
-    async def holding(self, term: int, workspace_id: str, *, missing: frozenset[str]) -> AsyncIterator["Holding | None"]:
-        """The workspace held in a transaction, so that nothing refers to an archive while it is marked.
+    async def holding(self, term: int, workspace_ids: Collection[str], compared: Compared) -> AsyncIterator["Holding"]:
+        """These workspaces held in a transaction, so that nothing refers to an archive while it is marked or given up.
 
-        None when somebody else holds it just now, or it is gone: the next collection comes by again.
+        Who is gone, or held by somebody else just now, is left out: the next collection comes by again.
         """
         async with self._leading(term) as connection:
-            if await connection.fetchrow(COLLECTING["hold_workspace"], uuid.UUID(workspace_id)) is None:
-                yield None
-                return
-            # Read only now: whoever held the row before us has committed.
-            [held] = await _held(connection, [workspace_id], missing)
-            yield Holding(held, connection)
+            ids = [uuid.UUID(one) for one in workspace_ids]
+            rows = await connection.fetch(COLLECTING["hold_workspaces"], ids)
+            yield Holding([row["id"] for row in rows], compared, connection)
 
     async def going(self, term: int, *, after: str) -> Sequence[str]:
-        """The next ones whose removal has begun; asked anew before each handful, so that a deposed leader removes no more."""
+        """The next ones whose removal has begun and did not come to its end; a deposed leader hears of none."""
         async with self._leading(term) as connection:
             return [row["key"] for row in await connection.fetch(COLLECTING["going"], after, GOING_AT_ONCE)]
 
     async def forget(self, term: int, keys: Sequence[str]) -> Sequence[int]:
-        """Their objects are gone; the sizes that they had."""
+        """Their objects are gone; the sizes that they had, as far as known."""
         async with self._leading(term) as connection:
-            return [row["size_bytes"] for row in await connection.fetch(COLLECTING["forget"], list(keys))]
+            return [row["size_bytes"] or 0 for row in await connection.fetch(COLLECTING["forget"], list(keys))]
 
     async def end(self, term: int, begun_at: datetime, report: Mapping[str, Any]) -> None:
         async with self._leading(term) as connection:
@@ -168,11 +210,21 @@ class CollectingStore:
 
 
 class Holding:
-    """One workspace that nobody else changes for the moment."""
+    """Workspaces that nobody else changes for the moment."""
 
-    def __init__(self, held: Held, connection: Any) -> None:
-        self.held = held
+    def __init__(self, workspace_ids: Sequence[str], compared: Compared, connection: Any) -> None:
+        self._workspace_ids = workspace_ids
+        self._compared = compared
         self._connection = connection
+
+    async def held(self) -> Sequence[Held]:
+        """As they are now that they are held: whoever held them before has committed."""
+        return await _held(self._connection, self._workspace_ids, self._compared)
+
+    async def take_in(self, keys: Sequence[str]) -> None:
+        """What was left over under these keys is known from now on, if it still is."""
+        ours = [key for key in _ours(keys) if key.workspace_id in self._workspace_ids]
+        await self._connection.execute(COLLECTING["take_in_left_over"], *_columns(ours))
 
     async def write(self, decisions: Sequence[Decision]) -> None:
         for action, statement in _STATEMENT_FOR.items():
@@ -188,16 +240,16 @@ _STATEMENT_FOR: Mapping[Action, str] = {
 }
 
 
-async def _held(connection: Any, workspace_ids: Sequence[str], missing: frozenset[str]) -> list[Held]:
+async def _held(connection: Any, workspace_ids: Sequence[str], compared: Compared) -> list[Held]:
     # Archives first: what comes to point at one of them is seen, whenever it came.
     archives: dict[str, list[Stored]] = {}
     for row in await connection.fetch(COLLECTING["archives_of_holders"], workspace_ids):
-        archives.setdefault(row["workspace_id"], []).append(_to_stored(row, missing))
+        archives.setdefault(row["workspace_id"], []).append(_to_stored(row, compared))
     rows = await connection.fetch(COLLECTING["holders"], workspace_ids)
-    return [Held(_to_holder(row), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
+    return [Held(_to_holder(row, compared), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
 
 
-def _to_holder(row: Mapping[str, Any]) -> Holder:
+def _to_holder(row: Mapping[str, Any], compared: Compared) -> Holder:
     under_way = frozenset(row["under_way"])
     return Holder(
         id=row["id"],
@@ -208,12 +260,13 @@ def _to_holder(row: Mapping[str, Any]) -> Holder:
         asked_for=row["asked_for"],
         is_in_error=row["is_in_error"],
         deleted_at=row["deleted_at"],
-        is_gone=row["is_gone"],
+        gone_at=row["gone_at"],
         is_purged=row["is_purged"],
+        is_out_of_date=row["id"] in compared.out_of_date,
     )
 
 
-def _to_stored(row: Mapping[str, Any], missing: frozenset[str]) -> Stored:
+def _to_stored(row: Mapping[str, Any], compared: Compared) -> Stored:
     return Stored(
         key=row["key"],
         op_id=row["op_id"],
@@ -221,10 +274,42 @@ def _to_stored(row: Mapping[str, Any], missing: frozenset[str]) -> Stored:
         proven_at=row["proven_at"],
         orphan_since=row["orphan_since"],
         removing_since=row["removing_since"],
-        is_there=row["key"] not in missing,
+        is_there=row["key"] not in compared.missing,
     )
 
 
-def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+def _from_terms(terms: Terms) -> Mapping[str, float]:
+    return {
+        "keep": terms.retention.keep,
+        "grace_s": terms.retention.grace.total_seconds(),
+        "undelete_grace_s": terms.retention.undelete_grace.total_seconds(),
+        "every_s": terms.every.total_seconds(),
+    }
+
+
+def _to_terms(stored: Mapping[str, Any] | None) -> Terms | None:
+    """None also for those that another version wrote, in other words."""
+    stored = stored or {}
+    try:
+        grace, undelete_grace, every = (timedelta(seconds=stored[name]) for name in ("grace_s", "undelete_grace_s", "every_s"))
+        return Terms(Retention(int(stored["keep"]), grace, undelete_grace), every)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _ours(keys: Iterable[str]) -> list[ArchiveKey]:
+    """Of these keys, those that a workspace and an operation may have."""
+    parsed = map(ArchiveKey.parse, sorted(keys))
+    return [key for key in parsed if is_id(key.workspace_id) and is_id(key.op_id)]
+
+
+def _columns(keys: Sequence[ArchiveKey]) -> tuple[Sequence[str], Sequence[str]]:
+    return [key.workspace_id for key in keys], [key.op_id for key in keys]
+
+
+Item = TypeVar("Item")
+
+
+def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 import asyncpg
+from asyncpg.exceptions._base import DataError as InvalidInput
 
 from torpor.domain.errors import Refused, Unavailable
 
@@ -27,7 +28,8 @@ UNREACHABLE = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # too many connections, a full disk, no memory
+    asyncpg.LockNotAvailableError,
     asyncpg.DeadlockDetectedError,
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
@@ -53,6 +55,8 @@ def translated() -> Iterator[None]:
     """Foreign errors become ours where they enter; the address itself, with its password, is never repeated."""
     try:
         yield
+    except InvalidInput:
+        raise  # a fault of ours, though it calls itself an InterfaceError
     except UNREACHABLE as error:
         raise Unavailable(f"the database cannot be reached: {str(error) or type(error).__name__}") from error
 

@@ -1,14 +1,14 @@
 """What changed, in which order, and for how long is it kept?"""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import structlog
 
-from torpor.domain.events import Event, EventKind
+from torpor.domain.events import Event, EventKind, Told, tell
 from torpor.domain.records import Workspace
 from torpor.store.database import Database
 from torpor.store.leader import require_term
@@ -17,11 +17,16 @@ from torpor.store.rows import to_workspace
 
 log = structlog.get_logger()
 
+# So many without an id, and something is wrong: nobody leads, or the leader does not keep up.
+MANY_UNNUMBERED = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What was numbered in one transaction."""
 
+    installation: str
+    """Whose events they are."""
     events: Sequence[Event]
     is_full: bool
     """There may be more."""
@@ -37,9 +42,9 @@ class Outbox:
         """Give what was committed since its ids; Deposed when somebody else leads."""
         async with self._database.transaction() as connection:
             await require_term(connection, term)
-            await connection.fetchval(EVENTS["hold_counter"])
+            installation = await connection.fetchval(EVENTS["hold_counter"])
             rows = await connection.fetch(EVENTS["number_events"], limit)
-        return Batch(_readable(rows), len(rows) == limit)
+        return Batch(str(installation), _readable(rows), len(rows) == limit)
 
     async def prune(self, term: int, *, older_than_s: float, limit: int) -> int:
         """Forget the oldest, at most so many; how many they were."""
@@ -48,6 +53,9 @@ class Outbox:
             pruned: int = await connection.fetchval(EVENTS["prune_events"], older_than_s, limit)
         return pruned
 
+    async def warn_of_many(self) -> None:
+        await _warn_of_many(self._database)
+
 
 @dataclass(frozen=True, slots=True)
 class Newest:
@@ -55,6 +63,7 @@ class Newest:
     pruned_id: int
     """Nothing up to this one is kept any more."""
     at: datetime
+    installation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +76,23 @@ class Later:
     last_id: int
     pruned_id: int
 
+    def is_lost_to(self, event_id: int) -> bool:
+        """Whether something after this event is not kept any more, or it is from another history of this database."""
+        return not self.pruned_id <= event_id <= self.last_id
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a workspace stands, for somebody who is told of events from some id on."""
+
+    workspace: Workspace
+    seq: int
+    """Of those events the ones up to this are in it; 0: none of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    workspace: Workspace
+    shown: Shown
     last_id: int
     """Everything up to this event is in it."""
     at: datetime
@@ -95,7 +117,7 @@ class EventStore:
 
     async def newest(self) -> Newest:
         row = await self._database.fetchrow(EVENTS["newest_event"])
-        return Newest(row["last_id"], row["pruned_id"], row["at"])
+        return Newest(row["last_id"], row["pruned_id"], row["at"], str(row["installation"]))
 
     async def after(self, event_id: int, sight: Sight = ALL, *, limit: int) -> Later:
         """In one statement, so that nothing can be pruned between what is read and what is said to be kept."""
@@ -109,7 +131,37 @@ class EventStore:
 
     async def standing(self, workspace_id: str) -> Standing | None:
         row = await self._database.fetchrow(EVENTS["workspace_now"], uuid.UUID(workspace_id))
-        return Standing(to_workspace(row), row["last_id"], row["at"]) if row else None
+        return Standing(_shown(row), row["last_id"], row["at"]) if row else None
+
+    async def standing_all(self, sight: Sight, event_id: int, *, after: Workspace | None, limit: int) -> Sequence[Shown]:
+        """A page of them, for somebody who is told of what comes after this event; `after` is the last of the page before."""
+        since, last = (after.created_at, uuid.UUID(after.id)) if after else (None, None)
+        rows = await self._database.fetch(EVENTS["workspaces_now"], event_id, _uuid(sight.owner_id), since, last, limit)
+        return [_shown(row) for row in rows]
+
+    async def warn_of_many(self) -> None:
+        await _warn_of_many(self._database)
+
+
+def tellable(events: Iterable[Event], encode: Callable[[Workspace], Mapping[str, Any]]) -> Iterator[Told]:
+    """Each as it is told; one that cannot be told must not hold up the others for ever."""
+    for event in events:
+        try:
+            told = tell(event, encode(event.workspace))
+        except Exception:
+            log.exception("event_not_told", event_id=event.id, workspace=event.workspace.id)
+        else:
+            yield told
+
+
+async def _warn_of_many(database: Database) -> None:
+    unnumbered = (await database.fetchrow(EVENTS["count_unnumbered"], MANY_UNNUMBERED + 1))["count"]
+    if unnumbered > MANY_UNNUMBERED:
+        log.warning("events_unnumbered", more_than=MANY_UNNUMBERED)
+
+
+def _shown(row: Mapping[str, Any]) -> Shown:
+    return Shown(to_workspace(row), row["seq"])
 
 
 def _uuid(text: str | None) -> uuid.UUID | None:
@@ -119,9 +171,14 @@ def _uuid(text: str | None) -> uuid.UUID | None:
 def _readable(rows: Iterable[Mapping[str, Any]]) -> Sequence[Event]:
     """One that this code does not understand (a newer version wrote it) must not hold up the others for ever."""
     events = []
+    commands: dict[tuple[str, ...], tuple[str, ...]] = {}
     for row in rows:
         try:
-            events.append(Event(row["event_id"], EventKind(row["kind"]), row["at"], str(row["owner_id"]), to_workspace(row)))
+            # Kept once for the many events of one workspace: it may be long, and slow readers have whole pages waiting.
+            command = tuple(row["command"])
+            workspace = to_workspace({**row, "command": commands.setdefault(command, command)})
+            kind, owner_id = EventKind(row["kind"]), str(row["owner_id"])
+            events.append(Event(row["event_id"], row["seq"], kind, row["at"], owner_id, workspace))
         except (KeyError, TypeError, ValueError):
-            log.exception("event_not_understood", event_id=row["event_id"], workspace=str(row["id"]))
+            log.exception("event_not_understood", event_id=row["event_id"], workspace=str(row["workspace_id"]))
     return events

@@ -4,21 +4,24 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import asyncpg
 import structlog
 
 from torpor.domain.errors import Refused
 from torpor.domain.records import Change, Workspace
+from torpor.domain.shards import shard_of
 from torpor.domain.states import Phase
+from torpor.portions import in_portions
 from torpor.store.database import Database
 from torpor.store.leader import require_term
 from torpor.store.members import Member, members
 from torpor.store.queries import FOR_CONTROLLER
-from torpor.store.rows import from_change, to_workspace
+from torpor.store.rows import from_change, readable
 
 log = structlog.get_logger()
+
+MOST_AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Loaded:
     workspaces: Sequence[Workspace]
     elsewhere: frozenset[str] = frozenset()
     """Of those asked for: in somebody else's hands."""
+    whole: frozenset[int] = frozenset()
+    """The shards of which everything was read that has something to be watched."""
     latch_is_released: bool | None = None
     """None: nothing is held back at the provider, as far as anybody wrote down."""
 
@@ -51,14 +56,16 @@ class ControllerStore:
         """Begin a life; its epoch. Refused `already_controlled` while somebody lives who sees another world."""
         async with self._database.transaction() as connection:
             await connection.execute(FOR_CONTROLLER["hold_registry"])
-            other = await connection.fetchrow(FOR_CONTROLLER["others_of_world"], world)
-            if other is not None:
+            if exclusive:
+                await connection.execute(FOR_CONTROLLER["end_lives_in"], world)
+            other = await connection.fetchrow(FOR_CONTROLLER["in_our_way"], world, node_id)
+            if other is not None and other["world"] != world:
                 raise Refused(
                     "already_controlled",
                     f"another Torpor controls this database ({other['node_id']}, on {other['world']}); stop it first",
                 )
-            if exclusive:
-                await connection.execute(FOR_CONTROLLER["end_lives_in"], world)
+            if other is not None:
+                raise Refused("name_in_use", f"a controller called {node_id} lives already; each needs a name of its own")
             epoch: int = await connection.fetchval(FOR_CONTROLLER["join_controllers"], node_id, world, expiry_s)
             return epoch
 
@@ -89,7 +96,10 @@ class ControllerStore:
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def load_due(self, hold: Hold, *, whole: Collection[int] = (), also: Collection[str] = ()) -> Loaded:
-        """What it is time for, everything of these shards that has something to be watched, and these workspaces."""
+        """What it is time for, these workspaces, and everything of these shards that has something to be watched.
+
+        Of that not more than `MOST_AT_ONCE`: a look must not take longer than a life can wait for its next sign.
+        """
         row = await self._database.fetchrow(
             FOR_CONTROLLER["due"],
             hold.life,
@@ -97,11 +107,13 @@ class ControllerStore:
             list(whole),
             [uuid.UUID(one) for one in also],
             self._provider,
+            MOST_AT_ONCE,
         )
+        watched = [str(one) for one in row["watched"]]
         loaded = Loaded(row["read_at"], ())
-        if row["ids"]:
-            loaded = await self.load_these(hold, [str(one) for one in row["ids"]])
-        return replace(loaded, latch_is_released=row["latch_is_released"])
+        if row["due"] or watched:
+            loaded = await self.load_these(hold, {*watched, *(str(one) for one in row["due"])})
+        return replace(loaded, whole=_covered(whole, watched), latch_is_released=row["latch_is_released"])
 
     async def load_these(self, hold: Hold, workspace_ids: Collection[str]) -> Loaded:
         rows = await self._database.fetch(
@@ -109,7 +121,7 @@ class ControllerStore:
         )
         if not rows:
             return Loaded(await self.clock(), ())
-        ours = [one for row in rows if row["is_ours"] and (one := _readable(row)) is not None]
+        ours = [one async for row in in_portions(rows) if row["is_ours"] and (one := readable(row)) is not None]
         elsewhere = frozenset(str(row["id"]) for row in rows if not row["is_ours"])
         return Loaded(max(row["read_at"] for row in rows), ours, elsewhere)
 
@@ -150,10 +162,11 @@ class ControllerStore:
         return frozenset(str(row["id"]) for row in rows)
 
 
-def _readable(row: Mapping[str, Any]) -> Workspace | None:
-    """One row that this code does not understand must not hide the others."""
-    try:
-        return to_workspace(row)
-    except (KeyError, TypeError, ValueError):
-        log.exception("row_not_understood", workspace=str(row["id"]))
-        return None
+def _covered(whole: Collection[int], watched: Sequence[str]) -> frozenset[int]:
+    """Those of these shards that were read to their end, when these are all there was room for."""
+    if len(watched) < MOST_AT_ONCE:
+        return frozenset(whole)
+    last = shard_of(watched[-1])
+    before = frozenset(shard for shard in whole if shard < last)
+    # One that alone has more than there is room for would never be done with.
+    return before or frozenset((last,))

@@ -5,7 +5,7 @@ Statements and rows only: what may be wished is decided in `torpor.wishes`.
 
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -22,7 +22,7 @@ from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
 from torpor.store.database import Database
 from torpor.store.leader import require_term
 from torpor.store.queries import COLLECTING, FOR_SERVICE
-from torpor.store.rows import from_recovery, to_workspace
+from torpor.store.rows import from_recovery, readable, to_workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,30 @@ class NewWorkspace:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkspaceChange:
+    """What a person changes at once; None: that stays as it is."""
+
+    name: str | None = None
+    standby_ttl_s: int | None = None
+    archive_ttl_s: int | None = None
+    desired_state: Wish | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Due:
     """One whose time is up, as far as the row can tell."""
 
     workspace: Workspace
-    at: datetime
-    """Since then; in UTC, without saying so."""
     now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DuePage:
+    """Some of those whose time is up, in that order."""
+
+    due: Sequence[Due]
+    last: tuple[datetime, str] | None
+    """Since when (in UTC, without saying so) and who, to ask for those after it; None: there was nobody."""
 
 
 # Which statement tells who is due for each step down.
@@ -136,6 +153,10 @@ class ServiceStore:
         row = await self._database.fetchrow(FOR_SERVICE["workspace_by_name"], name, owner, deleted_first)
         return to_workspace(row) if row else None
 
+    async def living(self, name: str) -> Workspace | None:
+        row = await self._database.fetchrow(FOR_SERVICE["living_by_name"], name)
+        return to_workspace(row) if row else None
+
     async def page(
         self, *, owner_id: str | None, phase: Phase | None, after: tuple[datetime, str] | None, limit: int
     ) -> Sequence[Workspace]:
@@ -171,10 +192,16 @@ class ServiceStore:
         now: datetime = (await self._database.fetchrow(FOR_SERVICE["now"]))["now"]
         return now
 
-    async def due(self, to: Wish, *, after: Due | None, limit: int) -> Sequence[Due]:
-        at, last_id = (after.at, uuid.UUID(after.workspace.id)) if after else (None, NO_ID)
+    async def due(self, to: Wish, *, after: tuple[datetime, str] | None, limit: int) -> DuePage:
+        at, last_id = (after[0], uuid.UUID(after[1])) if after else (None, NO_ID)
         rows = await self._database.fetch(FOR_SERVICE[DUE_FOR[to]], at, last_id, limit)
-        return [Due(to_workspace(row), row["due"], row["now"]) for row in rows]
+        due = [Due(one, row["now"]) for row in rows if (one := readable(row)) is not None]
+        return DuePage(due, (rows[-1]["due"], str(rows[-1]["id"])) if rows else None)
+
+    async def standby_ttls_s(self, workspace_ids: Collection[str]) -> Mapping[str, float]:
+        """Of those of them that there are."""
+        rows = await self._database.fetch(FOR_SERVICE["standby_ttls"], [uuid.UUID(one) for one in workspace_ids])
+        return {row["id"]: row["standby_ttl_s"] for row in rows}
 
     async def work_leases(self, workspace_id: str) -> Sequence[WorkLease]:
         rows = await self._database.fetch(FOR_SERVICE["work_leases_of"], uuid.UUID(workspace_id))
@@ -195,6 +222,11 @@ class Writing:
 
     async def lock(self, workspace_id: str) -> Workspace | None:
         row = await self._connection.fetchrow(FOR_SERVICE["lock_workspace"], uuid.UUID(workspace_id))
+        return to_workspace(row) if row else None
+
+    async def lock_if_free(self, workspace_id: str) -> Workspace | None:
+        """None also while somebody else is writing it."""
+        row = await self._connection.fetchrow(FOR_SERVICE["lock_workspace_if_free"], uuid.UUID(workspace_id))
         return to_workspace(row) if row else None
 
     async def create(self, new: NewWorkspace) -> None:
@@ -225,12 +257,16 @@ class Writing:
         with _refusing_taken_names():
             await self._connection.execute(FOR_SERVICE["set_wish"], uuid.UUID(workspace_id), wish, purge, origin)
 
-    async def set_name(self, workspace_id: str, name: str) -> None:
+    async def change(self, workspace_id: str, change: WorkspaceChange) -> None:
         with _refusing_taken_names():
-            await self._connection.execute(FOR_SERVICE["set_name"], uuid.UUID(workspace_id), name)
-
-    async def set_ttls(self, workspace_id: str, *, standby_ttl_s: int, archive_ttl_s: int) -> None:
-        await self._connection.execute(FOR_SERVICE["set_ttls"], uuid.UUID(workspace_id), standby_ttl_s, archive_ttl_s)
+            await self._connection.execute(
+                FOR_SERVICE["change_workspace"],
+                uuid.UUID(workspace_id),
+                change.name,
+                change.standby_ttl_s,
+                change.archive_ttl_s,
+                change.desired_state,
+            )
 
     async def set_recovery(self, workspace_id: str, archive: Archive | None, *, empty: bool) -> None:
         await self._connection.execute(
@@ -257,6 +293,15 @@ class Writing:
         """When each was last used; written where that is news."""
         ids = [uuid.UUID(workspace_id) for workspace_id in seconds_ago]
         await self._connection.execute(FOR_SERVICE["touch_access"], ids, list(seconds_ago.values()))
+
+    async def touch_in_use(self, workspace_ids: Collection[str], *, for_s: float) -> None:
+        ids = [uuid.UUID(workspace_id) for workspace_id in workspace_ids]
+        await self._connection.execute(FOR_SERVICE["touch_in_use"], ids, for_s)
+
+    async def touch_stopped(self, workspace_ids: Collection[str], *, life: int) -> None:
+        """Unless this life of a controller is over."""
+        ids = [uuid.UUID(workspace_id) for workspace_id in workspace_ids]
+        await self._connection.execute(FOR_SERVICE["touch_stopped"], ids, life)
 
     async def create_work_lease(
         self, lease_id: str, workspace_id: str, *, reason: str, created_by: str, lives_s: float

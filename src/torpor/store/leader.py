@@ -4,6 +4,7 @@ One of the controllers holds a session advisory lock on a connection of its own;
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,13 @@ from torpor.store.queries import FOR_CONTROLLER
 CHANGES = "workspace_changes"
 
 
+# So long may a duty of the leader before us take to end its transaction.
+BLOCKED_AFTER_S = 2.0
+
+
 class Leadership:
-    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    def __init__(self, url: str, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        self._url = url
         self._connection = connection
         self._lost = asyncio.Event()
         connection.add_termination_listener(lambda _connection: self._lost.set())
@@ -35,7 +41,7 @@ class Leadership:
             try:
                 for _ in range(2):
                     if await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock_id):
-                        return cls(connection)
+                        return cls(url, connection)
                     if not await connection.fetch(FOR_CONTROLLER["end_silent_leader"], lock_id, silent_after_s):
                         break
                     await asyncio.sleep(0.1)
@@ -48,8 +54,27 @@ class Leadership:
     async def begin_term(self, node_id: str, life: int) -> int:
         """A number higher than every leader's before us; asked on the lock's own connection, so only a leader gets one."""
         with translated():
-            term: int = await self._connection.fetchval(FOR_CONTROLLER["begin_term"], node_id, life)
+            beginning = asyncio.ensure_future(self._connection.fetchval(FOR_CONTROLLER["begin_term"], node_id, life))
+            try:
+                done, _ = await asyncio.wait((beginning,), timeout=BLOCKED_AFTER_S)
+                if not done:
+                    await self._end_who_keeps_the_term()
+                term: int = await beginning
+            finally:
+                beginning.cancel()
         return term
+
+    async def end_term(self, term: int) -> None:
+        """Nobody leads until somebody else does. Where that cannot be written, the life's expiry says it."""
+        with contextlib.suppress(Unavailable), translated():
+            await self._connection.execute(FOR_CONTROLLER["end_term"], term, timeout=2)
+
+    async def _end_who_keeps_the_term(self) -> None:
+        other = await asyncpg.connect(self._url, timeout=10, command_timeout=10)
+        try:
+            await other.execute(FOR_CONTROLLER["end_who_keeps_the_term"], self._connection.get_server_pid())
+        finally:
+            await other.close()
 
     async def on_change(self, heard: Callable[[], None]) -> None:
         """Call this whenever a transaction changed a workspace."""

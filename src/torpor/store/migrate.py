@@ -12,7 +12,7 @@ from importlib.resources import files
 
 import asyncpg
 
-from torpor.domain.errors import Hopeless, Unavailable
+from torpor.domain.errors import Hopeless, Refused, Unavailable
 from torpor.store.database import translated_at_the_start
 
 MIGRATION_LOCK_ID = 7_011_600
@@ -64,6 +64,21 @@ async def migrate(url: str, *, wait_s: float = 60) -> Sequence[str]:
         finally:
             await connection.close()
     return [step.name for step in due]
+
+
+async def require_migrated(url: str) -> None:
+    """Refused when the database has not the schema of this code."""
+    with translated_at_the_start():
+        connection = await asyncpg.connect(url)
+        try:
+            has_journal = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
+            rows = await connection.fetch("SELECT * FROM schema_migrations") if has_journal else []
+        finally:
+            await connection.close()
+    applied, steps = {row["number"]: row for row in rows}, migrations()
+    _refuse_strangers(applied, steps)
+    if due := [step.name for step in steps if step.number not in applied]:
+        raise Refused("schema_is_old", f"the database lacks {', '.join(due)}; run `torpor migrate` first")
 
 
 async def _alone(connection: "asyncpg.Connection[asyncpg.Record]", wait_s: float) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import structlog
+
 from torpor.domain.errors import Reason
 from torpor.domain.records import (
     CONDITION_NAMES,
@@ -18,6 +20,17 @@ from torpor.domain.records import (
     Workspace,
 )
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
+
+log = structlog.get_logger()
+
+
+def readable(row: Mapping[str, Any]) -> Workspace | None:
+    """One row that this code does not understand (a newer version wrote it, say) must not hide the others."""
+    try:
+        return to_workspace(row)
+    except (KeyError, TypeError, ValueError):
+        log.exception("row_not_understood", workspace=str(row["id"]))
+        return None
 
 
 def to_workspace(row: Mapping[str, Any]) -> Workspace:

@@ -17,6 +17,8 @@ from torpor.domain.errors import Hopeless, Refused
 from torpor.ports import PLACEHOLDERS, Program
 
 DEFAULT = "terminal"
+# Of all words together: whoever follows a workspace is told of its command with every change.
+LONGEST_COMMAND_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,10 @@ def program(chosen: Template, command: tuple[str, ...] | None) -> Program:
     if command and (not command[0] or any("\0" in word for word in command)):
         raise Refused(
             "command_invalid", "A command is a program and its arguments: the first is not empty, and none holds a NUL."
+        )
+    if command and sum(len(word.encode("utf-8", "surrogatepass")) for word in command) > LONGEST_COMMAND_BYTES:
+        raise Refused(
+            "command_invalid", f"A command has at most {LONGEST_COMMAND_BYTES // 1024} KiB: put what is longer into a file."
         )
     return Program(
         chosen.name,

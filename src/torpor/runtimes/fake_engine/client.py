@@ -10,7 +10,7 @@ from typing import Any
 
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
-from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, Proven
+from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven
 from torpor.runtimes.fake import FakeArchives, FakeWorld
 from torpor.runtimes.fake_engine.words import (
     MAKES,
@@ -199,6 +199,9 @@ class RemoteFake:
     async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
         await self._line.ask("ensure_no_container", workspace_id, fence_words(fence))
 
+    async def admit(self, workspace_id: str, fence: Fence) -> None:
+        await self._line.ask("admit", workspace_id, fence_words(fence))
+
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
         exit_code, stdout, stderr = await self._line.ask("execute", workspace_id, list(command), text_of(stdin))
         return Executed(exit_code, bytes_of(stdout), bytes_of(stderr))
@@ -226,6 +229,9 @@ class RemoteFakeArchives:
     async def close(self) -> None:
         await self._line.close()
 
+    async def world(self) -> str:
+        return str(await self._line.look("archives_world"))
+
     async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
         return proven_of(await self._line.ask("create_empty", str(key), home_words(home), revision))
 
@@ -238,9 +244,9 @@ class RemoteFakeArchives:
         except Unavailable:
             return False
 
-    async def keys(self) -> AsyncIterator[ArchiveKey]:
-        for key in await self._line.look("keys"):
-            yield ArchiveKey.parse(key)
+    async def keys(self) -> AsyncIterator[Found]:
+        for key, is_whole in await self._line.look("keys"):
+            yield Found(ArchiveKey.parse(key), is_whole)
 
     async def remove(self, key: ArchiveKey) -> None:
         await self._line.ask("remove", str(key))

@@ -99,7 +99,7 @@ async def _create_empty(engine: _Engine, key: str, home: Words, revision: int) -
 
 
 async def _keys(engine: _Engine) -> Words:
-    return [str(key) async for key in engine.archives.keys()]  # noqa: SIM118 - no mapping, a store
+    return [[str(found.key), found.is_whole] async for found in engine.archives.keys()]  # noqa: SIM118 - no mapping, a store
 
 
 async def _at_once(answer: object) -> object:
@@ -126,6 +126,7 @@ EFFECTS: Mapping[str, Verb] = {
     "ensure_no_container": lambda engine, _, workspace_id, fence: engine.runtime.ensure_no_container(
         workspace_id, Fence(*fence)
     ),
+    "admit": lambda engine, _, workspace_id, fence: engine.runtime.admit(workspace_id, Fence(*fence)),
     "create_empty": lambda engine, _, *said: _create_empty(engine, *said),
     "remove": lambda engine, _, key: engine.archives.remove(ArchiveKey.parse(key)),
 }
@@ -137,6 +138,7 @@ LOOKS: Mapping[str, Verb] = {
     "execute": lambda engine, _, *said: _execute(engine, *said),
     "logs": lambda engine, _, *said: _logs(engine, *said),
     "manifest_root": lambda engine, _, key: engine.archives.manifest_root(ArchiveKey.parse(key)),
+    "archives_world": lambda engine, _: engine.archives.world(),
     "reachable": lambda engine, _: engine.archives.reachable(),
     "keys": lambda engine, _: _keys(engine),
     "follow": lambda engine, _, known: engine.follow(known),

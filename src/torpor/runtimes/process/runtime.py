@@ -248,6 +248,10 @@ class ProcessRuntime:
             await self._on_disk(self._volumes.ensure, home)
             await self._on_disk(self._volumes.admit, home.workspace_id, fence)
 
+    async def admit(self, workspace_id: str, fence: Fence) -> None:
+        async with self._at(workspace_id, fence):
+            pass
+
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
         async with self._at(home.workspace_id, fence):
             await self._on_disk(self._volumes.mark, home, marker)

@@ -39,16 +39,18 @@ CREATE INDEX workspaces_held ON workspaces (held_by) WHERE operation <> 'NONE';
 DROP INDEX workspaces_counted;
 CREATE INDEX workspaces_counted ON workspaces (owner_id)
     WHERE desired_state = 'RUNNING' OR container_present OR operation = 'STARTING';
-CREATE INDEX workspaces_expected ON workspaces (id) WHERE home_seen AND error_info IS NULL;
+CREATE INDEX workspaces_expected ON workspaces (id) WHERE home_seen AND deleted_at IS NULL;
 
 -- Whether somebody else, who lives, has something under way on a row that this life holds or not.
-CREATE FUNCTION is_held_by_another(held_by bigint, me bigint) RETURNS boolean STABLE LANGUAGE sql AS $$
+-- Volatile, so that it is asked of the present moment: the other one may have shown a sign of life since a statement began.
+CREATE FUNCTION is_held_by_another(held_by bigint, me bigint) RETURNS boolean VOLATILE LANGUAGE sql AS $$
     SELECT EXISTS (SELECT FROM controllers WHERE epoch = held_by AND held_by <> me AND expires_at > clock_timestamp())
 $$;
 
--- The leader's lock has a term (`epoch`), taken by a life (`controller`). What runs once asks this first, in its transaction:
+-- The leader's lock has a term (`epoch`), taken by a life (`controller`, none once it was given up) on a connection (`backend`).
+-- What runs once asks this first, in its transaction:
 -- until that ends nobody else can begin a term.
-ALTER TABLE system_locks ADD COLUMN controller bigint;
+ALTER TABLE system_locks ADD COLUMN controller bigint, ADD COLUMN backend integer;
 DELETE FROM system_locks;
 CREATE FUNCTION leads(term bigint) RETURNS boolean VOLATILE LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, public AS $$
     SELECT EXISTS (SELECT FROM system_locks WHERE lock_name = 'leader' AND epoch = term FOR SHARE)

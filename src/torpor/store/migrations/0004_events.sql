@@ -1,14 +1,25 @@
 -- What changed, for whoever follows it: written by the database itself, so that no writer can forget it.
 
--- One row for each change. Whoever commits first need not have the smaller `seq`, so it says nothing to a reader; the leader
--- gives `event_id` to what it sees committed, one batch in one transaction, so whoever has seen one has seen all below it.
+-- Which installation this is. Several may share one Redis, whose channels know no database numbers.
+CREATE TABLE installation (
+    only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    id        uuid NOT NULL DEFAULT gen_random_uuid()
+);
+INSERT INTO installation DEFAULT VALUES;
+
+-- Every event tells the command, so it must not be of any size.
+ALTER TABLE workspaces ADD CONSTRAINT command_is_short CHECK (octet_length(array_to_string(command, '')) <= 65536);
+
+-- One row for each change. Whoever commits first need not have the smaller `seq`, so it says nothing to a reader (but of the
+-- changes of one workspace: a row is changed by one at a time); the leader gives `event_id` to what it sees committed, one batch
+-- in one transaction, so whoever has seen one has seen all below it.
 CREATE TABLE outbox (
     seq           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     event_id      bigint UNIQUE,
     workspace_id  uuid NOT NULL,
     owner_id      uuid NOT NULL,
     kind          text NOT NULL CHECK (kind IN ('state_changed', 'error')),
-    row           jsonb NOT NULL,  -- the workspace as it was then
+    row           jsonb NOT NULL,  -- the workspace as it was then, without its command, which never changes
     at            timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX outbox_unnumbered ON outbox (seq) WHERE event_id IS NULL;
@@ -24,6 +35,15 @@ CREATE TABLE event_counter (
 );
 INSERT INTO event_counter DEFAULT VALUES;
 
+-- The workspace as it was then. What the stored row does not say (its command, and what came with a later version) is as it is
+-- now. Nothing where it cannot be read any more: one such row must not keep all others from everybody.
+CREATE FUNCTION as_it_was(present workspaces, stored jsonb) RETURNS workspaces STABLE LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN jsonb_populate_record(present, stored);
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
+END $$;
+
 -- How far something under way is, in steps that are worth telling: 5 %.
 CREATE FUNCTION progress_step(done bigint, total bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS $$
     SELECT least(20, done * 20 / nullif(total, 0))
@@ -34,7 +54,7 @@ $$;
 CREATE FUNCTION tell_created() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
     INSERT INTO outbox (workspace_id, owner_id, kind, row)
-    SELECT created.id, created.owner_id, 'state_changed', to_jsonb(created) FROM created;
+    SELECT created.id, created.owner_id, 'state_changed', to_jsonb(created) - 'command' FROM created;
     IF FOUND THEN
         PERFORM pg_notify('workspace_changes', '');
     END IF;
@@ -48,7 +68,7 @@ BEGIN
     SELECT after.id, after.owner_id,
            CASE WHEN after.error_info IS NOT NULL AND after.error_info IS DISTINCT FROM before.error_info
                 THEN 'error' ELSE 'state_changed' END,
-           to_jsonb(after)
+           to_jsonb(after) - 'command'
     FROM after JOIN before USING (id)
     WHERE (after.phase, after.operation, after.container_present, after.volume_present, after.error_info,
            after.desired_state, after.wish_version, after.name, after.deleted_at, after.purge,
@@ -68,6 +88,6 @@ CREATE TRIGGER tell_created AFTER INSERT ON workspaces
 CREATE TRIGGER tell_changed AFTER UPDATE ON workspaces
     REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION tell_changed();
 
-GRANT SELECT ON outbox, event_counter TO torpor_service, torpor_controller;
+GRANT SELECT ON installation, outbox, event_counter TO torpor_service, torpor_controller;
 GRANT UPDATE (event_id), DELETE ON outbox TO torpor_controller;
 GRANT UPDATE (last_id, pruned_id) ON event_counter TO torpor_controller;

@@ -26,5 +26,9 @@ CREATE INDEX workspaces_archive_due ON workspaces
     (((greatest(last_access_at, phase_changed_at) AT TIME ZONE 'UTC') + make_interval(secs => archive_ttl_s)), id)
     WHERE phase = 'STANDBY' AND desired_state = 'STANDBY' AND operation = 'NONE';
 
+-- By its name among the living and the dead; and all that there are, a page after the other, without those that are gone.
+CREATE INDEX workspaces_by_name ON workspaces (name);
+CREATE INDEX workspaces_in_order ON workspaces (created_at, id) WHERE phase <> 'DELETED';
+
 GRANT SELECT, INSERT, DELETE ON work_leases TO torpor_service;
 GRANT UPDATE (wish_origin, wished_at) ON workspaces TO torpor_service;

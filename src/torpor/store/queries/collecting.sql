@@ -3,12 +3,33 @@
 
 -- name: known_archives
 -- A page of everything that the table knows, to be compared with what is in the store.
-SELECT key, proven_at, removing_since IS NOT NULL AS is_going
+-- Expected is what was there before the listing began, and is not going.
+SELECT key, coalesce(proven_at < $3, false) AND removing_since IS NULL AS is_expected
 FROM archives WHERE key > $1 ORDER BY key LIMIT $2;
 
 -- name: made_last
 -- What the last operation of these workspaces makes or made: it may be in the store before the table knows it.
 SELECT id::text || '/' || op_id::text AS key FROM workspaces WHERE id = ANY ($1::uuid[]) AND op_id IS NOT NULL;
+
+-- name: left_over
+-- Of these objects (by workspace and operation) that the table does not know: those that are nobody's any more.
+SELECT id::text || '/' || made_by::text AS key
+FROM unnest($1::uuid[], $2::uuid[]) AS asked (workspace_id, made_by) JOIN workspaces ON id = workspace_id
+WHERE is_left_over(workspaces, made_by);
+
+-- name: take_in_left_over
+-- What is still nobody's of what these operations made here is known from now on, as an orphan that was never proven.
+INSERT INTO archives (key, workspace_id, op_id, generation, orphan_since)
+SELECT id::text || '/' || made_by::text, id, made_by,
+       (SELECT max(operations.generation) FROM operations WHERE workspace_id = id AND operations.op_id = made_by),
+       clock_timestamp()
+FROM unnest($1::uuid[], $2::uuid[]) AS asked (workspace_id, made_by) JOIN workspaces ON id = workspace_id
+WHERE is_left_over(workspaces, made_by)
+ON CONFLICT (key) DO NOTHING;
+
+-- name: held_back_at
+-- Where so many homes are missing that nothing is touched.
+SELECT provider FROM latches WHERE released_at IS NULL ORDER BY provider;
 
 -- name: candidates
 -- Workspaces of which an archive may have to be marked, cleared or removed; all the others keep all they have.
@@ -18,12 +39,13 @@ GROUP BY workspaces.id
 HAVING count(*) > $1
     OR bool_or(archives.orphan_since IS NOT NULL)
     OR workspaces.purge
-    OR workspaces.deleted_at < clock_timestamp() - $2::interval
+    OR (workspaces.phase = 'DELETED'
+        AND greatest(workspaces.deleted_at, workspaces.phase_changed_at) < clock_timestamp() - $2::interval)
 ORDER BY workspaces.id;
 
--- name: hold_workspace
--- Nobody wishes, begins or stores anything here before we are done. Whoever holds the row just now is not waited for.
-SELECT FROM workspaces WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED;
+-- name: hold_workspaces
+-- Nobody wishes, begins or stores anything here before we are done. Whoever holds a row just now is not waited for.
+SELECT id::text AS id FROM workspaces WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: holders
 -- These workspaces, as far as their archives are concerned.
@@ -33,7 +55,8 @@ SELECT id::text AS id, name, archive_key, op_id::text AS op_id, operation <> 'NO
        ) AS under_way,
        recover_request #>> '{archive,key}' AS asked_for,
        error_info IS NOT NULL OR coalesce(conditions -> 'policy.healthy' ->> 'status' = 'False', false) AS is_in_error,
-       deleted_at, phase = 'DELETED' AS is_gone, purge AS is_purged, clock_timestamp() AS read_at
+       deleted_at, CASE WHEN phase = 'DELETED' THEN greatest(deleted_at, phase_changed_at) END AS gone_at,
+       purge AS is_purged, clock_timestamp() AS read_at
 FROM workspaces WHERE id = ANY ($1::uuid[]) ORDER BY id;
 
 -- name: archives_of_holders
@@ -41,7 +64,8 @@ SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, size_bytes
 FROM archives WHERE workspace_id = ANY ($1::uuid[]) ORDER BY workspace_id, proven_at DESC, key DESC;
 
 -- name: mark_orphans
-UPDATE archives SET orphan_since = clock_timestamp() WHERE key = ANY ($1) AND orphan_since IS NULL;
+-- Orphans from now on, whatever an earlier mark says.
+UPDATE archives SET orphan_since = clock_timestamp() WHERE key = ANY ($1) AND removing_since IS NULL;
 
 -- name: clear_marks
 UPDATE archives SET orphan_since = NULL WHERE key = ANY ($1) AND removing_since IS NULL;
@@ -68,25 +92,39 @@ FROM archives;
 
 -- name: is_due
 -- Asked for, or the interval is over. One that was cut off or skipped is not tried again at once, unless somebody asks anew.
-SELECT (gc_ran_at IS NULL OR gc_ran_at < gc_requested_at OR gc_ran_at < clock_timestamp() - $1::interval)
-   AND (gc_tried_at IS NULL OR gc_tried_at < gc_requested_at OR gc_tried_at < clock_timestamp() - $2::interval) AS is_due
-FROM housekeeping;
+-- What lies in the future (the clock was set) says nothing.
+SELECT coalesce(
+           (gc_ran_at IS NULL OR gc_ran_at NOT BETWEEN now - $1::interval AND now OR gc_ran_at < asked_at)
+           AND (gc_tried_at IS NULL OR gc_tried_at NOT BETWEEN now - $2::interval AND now OR gc_tried_at < asked_at),
+           false
+       ) AS is_due
+FROM housekeeping, clock_timestamp() AS now, LATERAL (
+    SELECT CASE WHEN gc_requested_at <= now THEN gc_requested_at END AS asked_at
+) AS asked;
 
 -- name: begin_collection
-UPDATE housekeeping SET gc_tried_at = clock_timestamp() RETURNING gc_tried_at;
+UPDATE housekeeping SET gc_tried_at = clock_timestamp(), gc_terms = $1::jsonb RETURNING gc_tried_at;
 
 -- name: end_collection
 -- It came to its end: what was asked for before it began is answered.
-UPDATE housekeeping SET gc_ran_at = $1, gc_report = $2::jsonb || jsonb_build_object('ended_at', clock_timestamp());
+UPDATE housekeeping SET
+    gc_ran_at = $1, gc_ended_at = now, gc_report = $2::jsonb || jsonb_build_object('ended_at', now), gc_skipped = NULL
+FROM clock_timestamp() AS now;
 
 -- name: skip_collection
-UPDATE housekeeping SET gc_report = $1::jsonb || jsonb_build_object('ended_at', clock_timestamp());
+-- The report of the last one that came to its end stays.
+UPDATE housekeeping SET gc_skipped = $1::jsonb || jsonb_build_object('ended_at', clock_timestamp());
+
+-- name: remember_store
+-- The first archive store that is named is this database's for good.
+UPDATE housekeeping SET archive_store = coalesce(archive_store, $1) RETURNING archive_store;
 
 -- name: request_collection
 UPDATE housekeeping SET gc_requested_at = clock_timestamp() RETURNING gc_requested_at;
 
 -- name: housekeeping
-SELECT gc_requested_at, gc_tried_at, gc_ran_at, gc_report FROM housekeeping;
+SELECT gc_requested_at, gc_tried_at, gc_ran_at, gc_ended_at, gc_report, gc_skipped, gc_terms, clock_timestamp() AS read_at
+FROM housekeeping;
 
 -- name: archive_standing
 -- Whether this archive of this workspace can be relied on: no row means that it was collected.

@@ -8,9 +8,11 @@ SELECT clock_timestamp();
 -- Controllers join one after the other, so that two of different worlds cannot slip in beside each other.
 SELECT pg_advisory_xact_lock(hashtext('torpor.controllers'));
 
--- name: others_of_world
--- Who lives in another world.
-SELECT node_id, world FROM controllers WHERE world <> $1 AND expires_at > clock_timestamp() LIMIT 1;
+-- name: in_our_way
+-- Who lives in another world, or under our name.
+SELECT node_id, world FROM controllers
+WHERE (world <> $1 OR node_id = $2) AND expires_at > clock_timestamp()
+ORDER BY world = $1 LIMIT 1;
 
 -- name: end_lives_in
 -- A world that only one process can hold: whoever held it before is dead.
@@ -52,35 +54,49 @@ SELECT phase, count(*) FROM workspaces GROUP BY phase;
 
 -- name: begin_term
 -- Asked on the connection that holds the lock: every earlier leader is fenced from here on.
-INSERT INTO system_locks AS held (lock_name, holder_id, epoch, controller) VALUES ('leader', $1, 1, $2)
+INSERT INTO system_locks AS held (lock_name, holder_id, epoch, controller, backend)
+VALUES ('leader', $1, 1, $2, pg_backend_pid())
 ON CONFLICT (lock_name) DO UPDATE
-    SET holder_id = $1, epoch = held.epoch + 1, controller = $2, acquired_at = now()
+    SET holder_id = $1, epoch = held.epoch + 1, controller = $2, backend = pg_backend_pid(), acquired_at = now()
 RETURNING epoch;
+
+-- name: end_term
+-- Given up in good order: nobody leads until somebody else does.
+UPDATE system_locks SET controller = NULL WHERE lock_name = 'leader' AND epoch = $1;
 
 -- name: leads
 -- Whether this term stands; nobody else can begin one before our transaction ends.
 SELECT leads($1);
 
 -- name: end_silent_leader
--- The leader shows no sign of life, and yet its connection still holds the lock: end the connection.
+-- Whoever holds the lock shows no sign of life: the leader of the term, whose life is over, or somebody who took the lock and has
+-- come to no term for so long. Its connection is ended, if it is one of ours.
 SELECT pg_terminate_backend(held.pid)
-FROM pg_locks AS held
+FROM pg_locks AS held JOIN pg_stat_activity AS session ON session.pid = held.pid
 WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
   AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND (held.classid::bigint << 32) | held.objid::bigint = $1
-  AND EXISTS (
-      SELECT FROM system_locks
-      WHERE lock_name = 'leader' AND acquired_at < clock_timestamp() - make_interval(secs => $2::double precision)
-        AND NOT EXISTS (
-            SELECT FROM controllers
-            WHERE controllers.epoch = system_locks.controller AND controllers.expires_at > clock_timestamp()
-        )
-  );
+  AND session.application_name = 'torpor_leader'
+  AND CASE
+      WHEN EXISTS (
+          SELECT FROM system_locks WHERE lock_name = 'leader' AND backend = held.pid AND acquired_at >= session.backend_start
+      )
+          THEN NOT EXISTS (
+              SELECT FROM system_locks JOIN controllers ON controllers.epoch = system_locks.controller
+              WHERE system_locks.lock_name = 'leader' AND controllers.expires_at > clock_timestamp()
+          )
+      ELSE session.backend_start < clock_timestamp() - make_interval(secs => $2::double precision)
+  END;
+
+-- name: end_who_keeps_the_term
+-- We hold the lock and yet cannot begin a term: a process that was stopped in the middle of a duty still keeps the last one.
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE relation = 'system_locks'::regclass AND granted AND pid NOT IN (pg_backend_pid(), $1);
 
 -- name: due
--- The workspaces of our shards for which it is time, those that we have something under way for, everything in some of the shards
--- that has something to be watched, and those named; and whether so much is missing at the provider that nothing may be touched
--- there. What is at rest is otherwise not even read.
+-- The workspaces of our shards for which it is time, those that we have something under way for, and those named; everything in some
+-- of the shards that has something to be watched, but not more than so much at once; and whether so much is missing at the provider
+-- that nothing may be touched there. What is at rest is otherwise not even read.
 SELECT clock_timestamp() AS read_at,
        (SELECT released_at IS NOT NULL FROM latches WHERE provider = $5) AS latch_is_released,
        ARRAY(
@@ -88,10 +104,11 @@ SELECT clock_timestamp() AS read_at,
            WHERE (shard = ANY ($2::smallint[]) AND look_after <= clock_timestamp() AND look_after < 'infinity'
                   AND (operation = 'NONE' OR NOT is_held_by_another(held_by, $1)))
               OR (held_by = $1 AND operation <> 'NONE' AND look_after <= clock_timestamp())
-              OR (shard = ANY ($3::smallint[]) AND NOT is_settled
-                  AND (operation = 'NONE' OR NOT is_held_by_another(held_by, $1)))
               OR id = ANY ($4::uuid[])
-       ) AS ids;
+       ) AS due,
+       ARRAY(
+           SELECT id FROM workspaces WHERE shard = ANY ($3::smallint[]) AND NOT is_settled ORDER BY shard LIMIT $6
+       ) AS watched;
 
 -- name: load_these
 -- The workspaces named, whole, and whether they are ours to touch: of our shards and not in another's hands, or in ours.
@@ -106,7 +123,7 @@ WHERE workspaces.id = ANY ($3::uuid[]);
 -- name: expected_homes
 -- Every home that must be there, whoever looks after it.
 SELECT id::text, generation FROM workspaces
-WHERE home_seen AND error_info IS NULL AND deleted_at IS NULL
+WHERE home_seen AND deleted_at IS NULL AND NOT coalesce((error_info ->> 'is_terminal')::boolean, false)
   AND (archive_generation, archive_revision) IS DISTINCT FROM (generation, revision);
 
 -- name: persist

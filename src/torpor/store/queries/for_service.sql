@@ -48,12 +48,29 @@ WHERE workspaces.name = $1 AND ($2::uuid IS NULL OR workspaces.owner_id = $2)
 ORDER BY (workspaces.deleted_at IS NULL) <> $3::boolean DESC, workspaces.deleted_at DESC
 LIMIT 1;
 
+-- name: living_by_name
+-- The one that bears a name now, among all owners.
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE workspaces.name = $1 AND workspaces.deleted_at IS NULL;
+
 -- name: lock_workspace
 -- The row, held until the wish is written down.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = $1
 FOR UPDATE OF workspaces;
+
+-- name: lock_workspace_if_free
+-- The same; nothing while somebody else is writing it.
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE workspaces.id = $1
+FOR UPDATE OF workspaces SKIP LOCKED;
+
+-- name: standby_ttls
+-- How long each of these may be idle, as of now.
+SELECT id::text, standby_ttl_s FROM workspaces WHERE id = ANY ($1::uuid[]);
 
 -- name: list_workspaces
 -- A page of the workspaces of one owner (or of all), in the order of their creation, without those that are gone.
@@ -89,11 +106,18 @@ UPDATE workspaces SET
     purge = $2::text = 'DELETED' AND (purge OR $3)
 WHERE id = $1;
 
--- name: set_name
-UPDATE workspaces SET name = $2 WHERE id = $1;
-
--- name: set_ttls
-UPDATE workspaces SET standby_ttl_s = $2, archive_ttl_s = $3 WHERE id = $1;
+-- name: change_workspace
+-- Everything that is said at once, as one change; NULL leaves what is there. Not for what is deleted.
+UPDATE workspaces SET
+    name = coalesce($2::text, name),
+    standby_ttl_s = coalesce($3::integer, standby_ttl_s),
+    archive_ttl_s = coalesce($4::integer, archive_ttl_s),
+    desired_state = coalesce($5::text, desired_state),
+    wish_version = CASE WHEN $5::text IS NULL THEN wish_version ELSE wish_version + 1 END,
+    wish_origin = CASE WHEN $5::text IS NULL THEN wish_origin ELSE 'PERSON' END,
+    wished_at = CASE WHEN $5::text IS NULL THEN wished_at ELSE now() END,
+    last_access_at = CASE WHEN $5::text IS NULL THEN last_access_at ELSE now() END
+WHERE id = $1;
 
 -- name: set_recovery
 -- A way out of an error, carried out by the controller.
@@ -167,6 +191,24 @@ FROM (
     FOR UPDATE OF workspaces SKIP LOCKED
 ) AS used
 WHERE workspaces.id = used.id;
+
+-- name: touch_in_use
+-- These are in use now, and for another so many seconds at least: where the TTL is shorter than that, the instant lies ahead.
+UPDATE workspaces SET last_access_at = used.at
+FROM (
+    SELECT id, clock_timestamp() + make_interval(secs => greatest(0, $2::double precision - standby_ttl_s)) AS at
+    FROM workspaces
+    WHERE id = ANY ($1::uuid[])
+    FOR UPDATE SKIP LOCKED
+) AS used
+WHERE workspaces.id = used.id AND used.at > workspaces.last_access_at + interval '1 second';
+
+-- name: touch_stopped
+-- These were in use until now, says a controller; one whose life is over says nothing any more.
+UPDATE workspaces SET last_access_at = now()
+FROM (SELECT id FROM workspaces WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED) AS free
+WHERE workspaces.id = free.id AND workspaces.last_access_at < now()
+  AND EXISTS (SELECT FROM controllers WHERE epoch = $2 AND expires_at > clock_timestamp());
 
 -- name: create_work_lease
 INSERT INTO work_leases (id, workspace_id, reason, created_by, created_at, expires_at)

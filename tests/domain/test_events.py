@@ -1,0 +1,42 @@
+"""Does an event come back from the bus as it went there, and only to the installation that it is of?"""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from torpor.domain.events import EventKind, Told, body, from_message, to_message
+
+HERE, ELSEWHERE = "installation-1", "installation-2"
+WORKSPACE = {"id": "w", "name": "demo", "wish_version": 4}
+TOLD = Told(
+    id=7,
+    after=6,
+    seq=12,
+    workspace_id="w",
+    owner_id="ada",
+    body=body(EventKind.STATE_CHANGED, 7, at=datetime(2026, 1, 1, tzinfo=UTC), workspace=WORKSPACE),
+)
+
+
+def test_what_goes_to_the_bus_comes_back() -> None:
+    assert from_message(to_message(TOLD, HERE), HERE) == TOLD
+
+
+def test_what_another_installation_tells_is_not_ours() -> None:
+    assert from_message(to_message(TOLD, ELSEWHERE), HERE) is None
+
+
+@pytest.mark.parametrize("missing", ["installation", "id", "after", "owner_id", "seq", "event", "workspace"])
+def test_what_lacks_something_is_no_event(missing: str) -> None:
+    read = json.loads(to_message(TOLD, HERE))
+    del read[missing]
+    with pytest.raises(ValueError):
+        from_message(json.dumps(read).encode(), HERE)
+
+
+@pytest.mark.parametrize("field", ["id", "after", "seq", "event", "workspace"])
+def test_what_is_nonsense_is_no_event(field: str) -> None:
+    read = {**json.loads(to_message(TOLD, HERE)), field: "nonsense"}
+    with pytest.raises(ValueError):
+        from_message(json.dumps(read).encode(), HERE)

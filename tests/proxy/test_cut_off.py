@@ -1,0 +1,165 @@
+"""Does what is used stay awake when only its proxy cannot reach the bus? Real PostgreSQL, real Valkey, and a wire to cut."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control.night import TERM, Night, made_night
+from tests.wire import Wire, wire
+from torpor.activity import WriteDown, not_written
+from torpor.bus.activity import Activity
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import Bus
+from torpor.domain.records import Workspace
+from torpor.domain.states import Wish
+from torpor.proxy.leases import ConnectionLeases
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE_S = 20.0
+LEASE_S = 1.5
+
+
+@dataclass
+class Stage:
+    night: Night
+    wire: Wire
+    bus: Bus
+    """Through the wire."""
+
+    async def workspace(self) -> Workspace:
+        """One whose row has not heard of any use for an hour."""
+        ada = await self.night.workspace()
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.night.activity.memory_s() <= ada.standby_ttl_s + LEASE_S:
+                await asyncio.sleep(0.02)
+        return ada
+
+    def leases(self, write_down: WriteDown) -> ConnectionLeases:
+        return ConnectionLeases(Activity(self.bus), lambda *_: None, lease_s=LEASE_S, write_down=write_down)
+
+    async def is_kept_awake(self, ada: Workspace, seconds: float) -> bool:
+        """Whether the leader, who looks all the time, leaves it as it is for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and await self.night.wish_of(ada) is Wish.RUNNING:
+            await self.night.watch.do(TERM)
+        return await self.night.wish_of(ada) is Wish.RUNNING
+
+
+@pytest.fixture
+async def stage(database_url: str, redis_url: str, valkey: EmbeddedValkey, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with wire(valkey.socket, tmp_path / "w") as line, made_night(database_url, redis_url, lease_s=LEASE_S) as night:
+        bus = await Bus.open(line.url)
+        try:
+            yield Stage(night, line, bus)
+        finally:
+            line.mend()
+            await bus.close()
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def again_and_again(act: Callable[[], None]) -> None:
+    while True:
+        act()
+        await asyncio.sleep(0.05)
+
+
+async def test_a_connection_that_carries_data_keeps_awake_though_its_proxy_cannot_reach_the_bus(stage: Stage) -> None:
+    ada = await stage.workspace()
+    leases = stage.leases(stage.night.using.seen_in_use)
+    async with leases.running():
+        tie = leases.connect(ada.id, ada.standby_ttl_s)
+        await until_connected(stage, ada)
+        stage.wire.cut()
+        async with meanwhile(again_and_again(tie.carried)):
+            assert await stage.is_kept_awake(ada, 2 * (LEASE_S + ada.standby_ttl_s))
+        # Nobody types any more: that the wire is cut does not keep it awake for ever.
+        assert not await stage.is_kept_awake(ada, PATIENCE_S)
+
+
+async def test_one_that_was_just_closed_keeps_awake_for_its_ttl_and_not_for_ever(stage: Stage) -> None:
+    ada = await stage.workspace()
+    leases = stage.leases(stage.night.using.seen_in_use)
+    async with leases.running():
+        tie = leases.connect(ada.id, ada.standby_ttl_s)
+        await until_connected(stage, ada)
+        stage.wire.cut()
+        tie.closed()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await stage.night.look(ada)).last_access_at == ada.last_access_at:
+                await asyncio.sleep(0.02)
+        assert not await stage.is_kept_awake(ada, PATIENCE_S)
+
+
+async def test_requests_keep_awake_though_nobody_can_tell_the_bus(stage: Stage) -> None:
+    ada = await stage.workspace()
+    await stage.night.activity.touch({ada.id: ada.standby_ttl_s})
+    stage.night.touches._activity = Activity(stage.bus)
+    stage.wire.cut()
+    use = again_and_again(lambda: stage.night.using.touch(ada.id, ada.standby_ttl_s))
+    async with meanwhile(use, stage.night.touches.run(stage.night.using.seen_in_use)):
+        assert await stage.is_kept_awake(ada, 2 * (LEASE_S + ada.standby_ttl_s))
+
+
+async def test_whoever_is_back_on_the_wire_has_said_so_before_the_leader_looks_again(stage: Stage) -> None:
+    """Without any row written: between the leader's two looks there is time for one try that fails and one that does not."""
+    ada = await stage.workspace()
+    leases = stage.leases(not_written)
+    async with leases.running():
+        tie = leases.connect(ada.id, ada.standby_ttl_s)
+        await until_connected(stage, ada)
+        stage.wire.cut()
+        async with meanwhile(again_and_again(tie.carried)):
+            async with asyncio.timeout(PATIENCE_S):
+                while (await stage.night.activity.uses([ada.id]))[ada.id].connections:
+                    await asyncio.sleep(0.02)
+            stage.wire.mend()
+            await stage.night.watch.do(TERM)
+            assert await stage.night.wish_of(ada) is Wish.RUNNING
+
+
+async def test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed(stage: Stage) -> None:
+    leases, activity = stage.leases(not_written), stage.night.activity
+
+    async def connections() -> int:
+        return (await activity.uses(["w"]))["w"].connections
+
+    async with leases.running():
+        living = leases.connect("w", 60)
+        many = [leases.connect(f"w{number}", 60) for number in range(300)]
+        async with asyncio.timeout(PATIENCE_S):
+            while not await connections() or (await activity.uses(["w299"]))["w299"].connections == 0:
+                await asyncio.sleep(0.02)
+        stage.wire.delay_s = 0.01
+        for tie in many:
+            tie.closed()
+        until = time.monotonic() + 2 * LEASE_S
+        while time.monotonic() < until:
+            assert await connections() == 1
+            await asyncio.sleep(0.02)
+        uses = await activity.uses([tie.workspace_id for tie in many])
+        assert {use.connections for use in uses.values()} == {0}
+        assert all(use.idle_timer_s is not None for use in uses.values())
+        living.closed()
+
+
+async def until_connected(stage: Stage, ada: Workspace) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while (await stage.night.activity.uses([ada.id]))[ada.id].connections != 1:
+            await asyncio.sleep(0.02)
