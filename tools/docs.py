@@ -127,6 +127,7 @@ def collectors() -> Mapping[str, MetricWrapperBase]:
 
 
 def openapi() -> str:
+    from types import SimpleNamespace
     from typing import Any, cast
 
     from torpor.api.app import Health, make_app
@@ -135,7 +136,7 @@ def openapi() -> str:
 
     nothing: Any = None
     app = make_app(
-        nothing,
+        cast(Any, SimpleNamespace(using=nothing)),
         nothing,
         nothing,
         cast(Health, nothing),
