@@ -77,7 +77,7 @@ SEEN = 10_000
 WOKEN = 300
 ASLEEP = 300
 COMPLETE_LOOKS = 10  # after so many a new life has read everything
-STREAMS = 1_000
+STREAMS = 100  # as many as one person may open
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,10 @@
 From the UPDATE in PostgreSQL to the line of a `text/event-stream`: trigger, notify, numbering, bus, fan-out, HTTP. Everything
 but the database and the bus runs in this one process: leader, API and the readers as well, so an installation has more to give.
 
-    python bench/events.py [--changes 10000] [--streams 1,100,1000] [--json]
+And what does telling cost those who write? Commits of one row each, by so many writers at once: as it is, without the notify
+(PostgreSQL lets only one transaction at a time commit that notifies), and without any trigger.
+
+    python bench/events.py [--changes 10000] [--streams 1,100,1000] [--writers 1,8,32] [--json]
 """
 
 import argparse
@@ -30,7 +33,7 @@ import uvicorn
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
 from torpor.api.collecting import Collecting
-from torpor.api.events import Events
+from torpor.api.events import STREAMS_PER_USER, Events
 from torpor.api.fanout import EventFeed
 from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
@@ -53,6 +56,8 @@ BASE_URL = "http://localhost:8080"
 TERM = 1
 WORKSPACES = 100
 SINGLE = 200
+ROUND_S = 2.0
+ROUNDS = 5
 CHANGED = re.compile(rb"id: (\d+)\nevent: state_changed\n")
 
 
@@ -69,6 +74,18 @@ class Result:
     latency_ms_median: float
     """Of one change alone, until the last stream has it."""
     latency_ms_p95: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    writers: int
+    commits_per_s: float
+    """Each of a change that is told."""
+    without_notify_per_s: float
+    without_trigger_per_s: float
+    notify_ratio: float
+    """With it to without it, the median of rounds that took turns."""
+    trigger_ratio: float
 
 
 class Reader(asyncio.Protocol):
@@ -99,9 +116,9 @@ class Reader(asyncio.Protocol):
         return self
 
 
-async def open_readers(path: Path, token: str, count: int) -> list[Reader]:
-    head = f"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
-    readers = [Reader(head) for _ in range(count)]
+async def open_readers(path: Path, tokens: list[str], count: int) -> list[Reader]:
+    head = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    readers = [Reader(head.format(token=tokens[number // STREAMS_PER_USER]).encode()) for number in range(count)]
     for start in range(0, count, 50):
         batch = readers[start : start + 50]
         for reader in batch:
@@ -117,8 +134,8 @@ async def all_have(readers: list[Reader], event_id: int) -> None:
         await asyncio.sleep(0.0005)
 
 
-async def measure(connection: Any, path: Path, token: str, streams: int, changes: int) -> Result:
-    readers = await open_readers(path, token, streams)
+async def measure(connection: Any, path: Path, tokens: list[str], streams: int, changes: int) -> Result:
+    readers = await open_readers(path, tokens, streams)
 
     async def last_id() -> int:
         # Every change gets the next id, so what the last one will be is known before it is published.
@@ -153,13 +170,53 @@ async def measure(connection: Any, path: Path, token: str, streams: int, changes
     )
 
 
-@contextlib.asynccontextmanager
-async def product(folder: Path) -> AsyncIterator[tuple[Any, Path, str]]:
-    """A connection to write with, the API's socket, and a token."""
+async def commits_per_s(connections: list[Any]) -> float:
+    until = time.perf_counter() + ROUND_S
+
+    async def write(number: int, connection: Any) -> int:
+        commits = 0
+        while time.perf_counter() < until:
+            await connection.execute("UPDATE workspaces SET wish_version = wish_version + 1 WHERE name = $1", f"w-{number}")
+            commits += 1
+        return commits
+
+    return sum(await asyncio.gather(*(write(*one) for one in enumerate(connections)))) / ROUND_S
+
+
+async def cost(url: str, writers: int) -> Cost:
+    """Of a database that keeps what is committed, with one who listens, as the leader does."""
     async with contextlib.AsyncExitStack() as stack:
-        postgres = await stack.enter_async_context(EmbeddedPostgres(folder / "postgres"))
+        connections = [await asyncpg.connect(url) for _ in range(writers + 1)]
+        for connection in connections:
+            stack.push_async_callback(connection.close)
+        listening, *writing = connections
+        await listening.add_listener("workspace_changes", lambda *_: None)
+        whole = await listening.fetchval("SELECT pg_get_functiondef('tell_changed'::regproc)")
+        quiet = whole.replace("PERFORM pg_notify('workspace_changes', '');", "NULL;")
+        assert quiet != whole, "the function tells in another way"
+        enable, disable = (f"ALTER TABLE workspaces {word} TRIGGER tell_changed" for word in ("ENABLE", "DISABLE"))
+        ways = {"as it is": (whole, enable), "no notify": (quiet, enable), "no trigger": (whole, disable)}
+        found: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(ROUNDS):
+            for way, statements in ways.items():
+                for statement in (*statements, "TRUNCATE outbox", "VACUUM workspaces"):
+                    await listening.execute(statement)
+                found[way].append(await commits_per_s(writing))
+        for statement in ways["as it is"]:
+            await listening.execute(statement)
+
+    def ratio(without: str) -> float:
+        return statistics.median(told / other for told, other in zip(found["as it is"], found[without], strict=True))
+
+    as_it_is, no_notify, no_trigger = (round(statistics.median(found[way])) for way in ways)
+    return Cost(writers, as_it_is, no_notify, no_trigger, round(ratio("no notify"), 2), round(ratio("no trigger"), 2))
+
+
+@contextlib.asynccontextmanager
+async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -> AsyncIterator[tuple[Any, Path, list[str]]]:
+    """A connection to write with, the API's socket, and the tokens of so many people."""
+    async with contextlib.AsyncExitStack() as stack:
         valkey = await stack.enter_async_context(EmbeddedValkey(folder / "valkey"))
-        await migrate(postgres.dsn)
         service = await Database.open(postgres.dsn, Role.SERVICE)
         stack.push_async_callback(service.close)
         controller = await Database.open(postgres.dsn, Role.CONTROLLER)
@@ -170,17 +227,13 @@ async def product(folder: Path) -> AsyncIterator[tuple[Any, Path, str]]:
         stack.push_async_callback(connection.close)
 
         people = ServiceStore(service)
-        await people.create_user("ada", is_admin=True, password=None)
-        known = await people.user_by_name("ada")
-        assert known is not None
-        token = new_token()
-        await people.create_token(known[0].id, "bench", digest(token), lives_s=None)
-        insert = (
-            "INSERT INTO workspaces (id, name, owner_id, template, desired_state, standby_ttl_s, archive_ttl_s)"
-            " VALUES ($1, $2, $3, 'command', 'STANDBY', 300, 86400)"
-        )
-        owner = uuid.UUID(known[0].id)
-        await connection.executemany(insert, [(uuid.uuid4(), f"w-{number}", owner) for number in range(WORKSPACES)])
+        tokens = []
+        for number in range(people_count):
+            await people.create_user(f"admin-{number}", is_admin=True, password=None)
+            known = await people.user_by_name(f"admin-{number}")
+            assert known is not None
+            tokens.append(new_token())
+            await people.create_token(known[0].id, "bench", digest(tokens[-1]), lives_s=None)
         await connection.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'bench', $1)", TERM)
 
         encode = partial(workspace_json, base_url=BASE_URL)
@@ -216,7 +269,7 @@ async def product(folder: Path) -> AsyncIterator[tuple[Any, Path, str]]:
         while not (server.started and feed.is_following):
             await asyncio.sleep(0.01)
         try:
-            yield connection, path, token
+            yield connection, path, tokens
         finally:
             for task in work:
                 task.cancel()
@@ -225,29 +278,62 @@ async def product(folder: Path) -> AsyncIterator[tuple[Any, Path, str]]:
             await asyncio.gather(serving, return_exceptions=True)
 
 
-async def main(streams: list[int], changes: int) -> list[Result]:
+async def fill(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    owner = uuid.uuid4()
+    await connection.execute("INSERT INTO users (id, username) VALUES ($1, 'ada')", owner)
+    insert = (
+        "INSERT INTO workspaces (id, name, owner_id, template, desired_state, standby_ttl_s, archive_ttl_s)"
+        " VALUES ($1, $2, $3, 'command', 'STANDBY', 300, 86400)"
+    )
+    await connection.executemany(insert, [(uuid.uuid4(), f"w-{number}", owner) for number in range(WORKSPACES)])
+    await connection.close()
+
+
+async def main(streams: list[int], changes: int, writers: list[int]) -> tuple[list[Result], list[Cost]]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    results = []
+    results, costs = [], []
     with tempfile.TemporaryDirectory(prefix="torpor-bench-") as folder:
-        async with product(Path(folder)) as (connection, path, token):
-            for count in streams:
-                results.append(await measure(connection, path, token, count, changes))
-                print(results[-1], file=sys.stderr, flush=True)
-    return results
+        async with EmbeddedPostgres(Path(folder) / "postgres") as postgres:
+            await migrate(postgres.dsn)
+            await fill(postgres.dsn)
+            for count in writers:
+                costs.append(await cost(postgres.dsn, count))
+                print(costs[-1], file=sys.stderr, flush=True)
+            async with product(Path(folder), postgres, max(streams, default=0) // STREAMS_PER_USER + 1) as (
+                connection,
+                path,
+                tokens,
+            ):
+                for count in streams:
+                    results.append(await measure(connection, path, tokens, count, changes))
+                    print(results[-1], file=sys.stderr, flush=True)
+    return results, costs
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number]
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--changes", type=int, default=10_000)
-    arguments.add_argument("--streams", default="1,100,1000")
+    arguments.add_argument("--streams", type=numbers, default="1,100,1000")
+    arguments.add_argument("--writers", type=numbers, default="1,8,32")
     arguments.add_argument("--json", action="store_true")
     chosen = arguments.parse_args()
-    measured = asyncio.run(main([int(count) for count in chosen.streams.split(",")], chosen.changes // WORKSPACES * WORKSPACES))
+    measured, paid = asyncio.run(main(chosen.streams, chosen.changes // WORKSPACES * WORKSPACES, chosen.writers))
     if chosen.json:
-        print(json.dumps([asdict(one) for one in measured]))
+        print(json.dumps({"delivery": [asdict(one) for one in measured], "cost": [asdict(one) for one in paid]}))
     else:
+        print(f"{'writers':>8} {'commits/s':>10} {'no notify':>10} {'no trigger':>11} {'notify':>7} {'trigger':>8}")
+        for each in paid:
+            print(
+                f"{each.writers:>8} {each.commits_per_s:>10} {each.without_notify_per_s:>10} {each.without_trigger_per_s:>11}"
+                f" {each.notify_ratio:>7} {each.trigger_ratio:>8}"
+            )
         print(f"{'streams':>8} {'changes':>8} {'written/s':>10} {'events/s':>9} {'lines/s':>9} {'median ms':>10} {'p95 ms':>7}")
         for one in measured:
             print(

@@ -49,7 +49,9 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: StandIn) -> 
     )
     api.answer("GET /workspaces/demo/events", cut)
     failed = event(9, "error", phase="ERROR", error=error(message="two\x1b[1mlines"))
-    api.answer(f"GET /workspaces/{ID}/events", refusal(429, "too_many_streams"), stream(failed), refusal(404, "not_found"))
+    away = Answer(502, b"Bad Gateway", "text/plain")
+    busy = refusal(429, "too_many_streams")
+    api.answer(f"GET /workspaces/{ID}/events", away, busy, stream(failed), refusal(404, "not_found"))
     ended = torpor("events", "demo", "--since", "5")
     assert ended.code == 1, "it is gone"
     assert ended.text.splitlines() == [
@@ -58,8 +60,7 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: StandIn) -> 
     ]
     assert [asked.target for asked in api.asked] == [
         "/workspaces/demo/events?last_event_id=5",
-        f"/workspaces/{ID}/events?last_event_id=8",
-        f"/workspaces/{ID}/events?last_event_id=8",
+        *[f"/workspaces/{ID}/events?last_event_id=8"] * 3,
         f"/workspaces/{ID}/events?last_event_id=9",
     ]
 

@@ -19,6 +19,8 @@ ANSWER_TIMEOUT_S = 60.0
 LONG_ANSWER_TIMEOUT_S = 600.0
 STREAM_TIMEOUT_S = 600.0  # of silence: there is a heartbeat at least every 5 minutes
 PAGE = 200
+# What a proxy says, ours or another before it, while nobody is behind it.
+AWAY = frozenset({502, 503, 504})
 
 Record = dict[str, Any]
 
@@ -113,7 +115,10 @@ class Api:
         with self._reaching():
             response = self._send("GET", f"{self._prefix}{path}{asked}", None, STREAM_TIMEOUT_S)
             if response.status != 200:
-                raise self._refusal(response, response.read(), name or "NAME")
+                answer = response.read()
+                if response.status in AWAY and _problem(answer) is None:
+                    raise self._unreachable(f"{self.url} answered {response.status} {response.reason}", "try again in a moment")
+                raise self._refusal(response, answer, name or "NAME")
             if response.headers.get_content_type() != "text/event-stream":
                 raise self._stranger(f"GET {path} was not answered with events")
             try:
