@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
+from tools import sort_states
 from tools.grafana import dashboard
+from tools.protos import drawn as drawn_protos
 
 from torpor import metrics
 from torpor.api.refusals import STATUS_OF
@@ -22,6 +24,7 @@ from torpor.domain.states import LEVEL, Operation, Phase, Wish
 from torpor.domain.transitions import NEXT_OPERATION, TURNS, Standing
 from torpor.ports import PLACEHOLDERS
 from torpor.settings import PREFIX, SECRET, Settings
+from torpor.sort.machine.states import MasterState, WorkerState
 from torpor.templates.catalogue import templates
 
 ROOT = Path(__file__).parent.parent
@@ -116,6 +119,27 @@ def metrics_page() -> str:
             "# Metrics\n",
             "At `/metrics` of every process, for Prometheus; `deploy/grafana/torpor.json` is a dashboard of them.\n",
             table(("name", "kind", "labels", "what it is"), rows),
+        )
+    )
+
+
+def sort_page() -> str:
+    return DRAWN + "\n".join(
+        (
+            "# The machines of the sort\n",
+            "## The worker\n",
+            "![The states of a worker](../pictures/sort-worker.svg)\n",
+            table(
+                ("state", "may go to", "progress", "phase", "in it", "removed after a failure in it, if not kept"),
+                sort_states.rows_of_worker(),
+            ),
+            "What each state makes of each event:\n",
+            table(("event", *(state.value for state in WorkerState)), sort_states.reactions_of_worker()),
+            "## The master\n",
+            "![The states of the master](../pictures/sort-master.svg)\n",
+            table(("state", "may go to", "goal of the workers", "in it"), sort_states.rows_of_master()),
+            "What each state makes of each event:\n",
+            table(("event", *(state.value for state in MasterState)), sort_states.reactions_of_master()),
         )
     )
 
@@ -231,6 +255,10 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "deploy/grafana/torpor.json": dashboard,
     "docs/reference/openapi.json": openapi,
     "docs/pictures/states.svg": picture,
+    "docs/reference/sort.md": sort_page,
+    "docs/pictures/sort-worker.svg": sort_states.worker_picture,
+    "docs/pictures/sort-master.svg": sort_states.master_picture,
+    **drawn_protos(),
 }
 
 

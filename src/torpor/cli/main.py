@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torpor import __version__
-from torpor.cli import collecting, events, holding, look, product, use, workspaces
+from torpor.cli import collecting, events, holding, look, product, sorting, use, workspaces
 from torpor.cli.ends import Ended, ExitCode, usage
 from torpor.cli.output import say, show_bytes, show_json
 from torpor.domain.errors import Refused, TorporError
@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
+app.add_typer(sorting.app, name="sort")
 
 
 def _version(asked: bool) -> None:

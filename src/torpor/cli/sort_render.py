@@ -1,0 +1,126 @@
+"""How does a sort that is under way look? Pure: what is drawn here is a value, and somebody else prints it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from torpor.cli.sort_progress import name_of, sorted_bytes, state_words
+from torpor.cli.wording import NOTHING, clean, duration, size
+from torpor.sort.report import plain_history
+from torpor.sort.status import JobStatus, WorkerStatus
+
+BAR_WIDTH = 30
+
+STATE_STYLE: Mapping[str, str] = {
+    "Sampling": "magenta",
+    "Sorting": "blue",
+    "Shuffling": "yellow",
+    "Merging": "green",
+    "Completed": "bold green",
+    "Failed": "bold red",
+}
+
+
+def bars(status: JobStatus, speeds: Mapping[str, float]) -> RenderableType:
+    """One bar for each worker; `speeds` in bytes a second, by identity."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for worker in status.workers:
+        grid.add_row(
+            _text(name_of(worker)),
+            _state(worker),
+            ProgressBar(total=100, completed=worker.progress, width=BAR_WIDTH, complete_style="cyan", finished_style="green"),
+            Text(f"{worker.progress:3.0f} %"),
+            _text(_amount(worker)),
+            _text(_speed(speeds.get(worker.identity))),
+        )
+    return Group(_headline(status), grid)
+
+
+def standing(status: JobStatus) -> RenderableType:
+    """How a job stands, once."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("WORKER", "STATE", "PROGRESS", "INPUT", "SEEN", "ADDRESS", "IDENTITY", "MESSAGE"):
+        table.add_column(Text(name), justify="right" if name in ("PROGRESS", "INPUT", "SEEN") else "left", overflow="fold")
+    for worker in status.workers:
+        table.add_row(
+            _text(NOTHING if worker.index is None else worker.index),
+            _state(worker),
+            Text(f"{worker.progress:.0f} %"),
+            Text(size(worker.size)),
+            Text(f"{duration(worker.seen_seconds_ago)} ago"),
+            _text(worker.control),
+            _text(worker.identity),
+            _text(worker.message or NOTHING),
+        )
+    spent = ", ".join(f"{state} {duration(seconds)}" for state, seconds in status.durations.items())
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    told = {"job": status.job, "address": status.address, "format": status.format, "spent": spent, "verdict": status.verdict}
+    for name, value in told.items():
+        if value:
+            facts.add_row(Text(name, "dim"), _text(value))
+    parts: list[RenderableType] = [_headline(status), Text(), facts]
+    if status.workers:
+        parts += [Text(), table]
+    return Group(*parts)
+
+
+def plain(status: JobStatus) -> dict[str, Any]:
+    """What JSON can say; the names are a promise."""
+    return {
+        "job": status.job,
+        "state": status.state,
+        "message": status.message,
+        "reason": status.reason,
+        "verdict": status.verdict or None,
+        "address": status.address,
+        "format": status.format,
+        "expected_workers": status.expected,
+        "durations_s": dict(status.durations),
+        "history": plain_history(status.history),
+        "workers": [
+            {
+                "index": worker.index,
+                "identity": worker.identity,
+                "attempt": worker.attempt,
+                "control_address": worker.control,
+                "data_address": worker.data,
+                "state": worker.state,
+                "phase": worker.phase,
+                "progress": worker.progress,
+                "message": worker.message,
+                "seen_seconds_ago": worker.seen_seconds_ago,
+                "size_in_bytes": worker.size,
+            }
+            for worker in status.workers
+        ],
+    }
+
+
+def _headline(status: JobStatus) -> Text:
+    line = Text(clean(status.state), STATE_STYLE.get(status.state, "bold"))
+    why = status.reason or status.message
+    line.append(clean(f": {why}") if why else "", "")
+    if len(status.workers) < status.expected:
+        line.append(f" ({len(status.workers)} of {status.expected} workers are there)", "dim")
+    return line
+
+
+def _state(worker: WorkerStatus) -> Text:
+    return _text(state_words(worker), STATE_STYLE.get(worker.state, "dim"))
+
+
+def _amount(worker: WorkerStatus) -> str:
+    done = sorted_bytes(worker)
+    return size(worker.size) if done is None else f"{size(int(done))} of {size(worker.size)}"
+
+
+def _speed(bytes_per_second: float | None) -> str:
+    return "" if bytes_per_second is None else f"{bytes_per_second / 1e6:,.0f} MB/s"
+
+
+def _text(value: object, style: str = "") -> Text:
+    return Text(clean(value), style)

@@ -1,0 +1,148 @@
+"""How does a machine that is only a value come to act?
+
+One thread takes events one by one: step, save, and only then carry out. What a hand returns is the next event, what it raises
+becomes one. Others may `ask`, and learn that their event was taken and is in the journal, or why it was refused.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+from torpor.sort.errors import Broken, SortError
+from torpor.sort.hold import Holding, Moment
+
+
+class HasState(Protocol):
+    @property
+    def state(self) -> str: ...
+
+
+Value = TypeVar("Value", bound=HasState)
+Event = TypeVar("Event")
+Command = TypeVar("Command")
+
+Step = Callable[[Value, Event, float], tuple[Value, tuple[Command, ...]]]
+
+
+class Driver(Generic[Value, Event, Command]):
+    def __init__(
+        self,
+        value: Value,
+        *,
+        step: Step[Value, Event, Command],
+        save: Callable[[Value], None],
+        broke: Callable[[Exception], Event | None],
+        log: Callable[[str], None],
+        entered: Callable[[], None] = lambda: None,
+        holding: Holding,
+    ) -> None:
+        self.value = value
+        """The machine as it was saved last; a value, so reading it needs no lock."""
+        self.hands: Mapping[type[Any], Callable[[Any], None]] = {}
+        """What carries out each kind of command. A hand that takes long begins a thread."""
+        self.holding = holding
+        self.broke = broke
+        self._step, self._save, self._log, self._entered = step, save, log, entered
+        self._events: queue.SimpleQueue[tuple[Event, Future[Value]] | None] = queue.SimpleQueue()
+        self._exit_code: int | None = None
+        self._working: set[threading.Thread] = set()
+
+    def tell(self, event: Event) -> None:
+        self._events.put((event, Future()))
+
+    def ask(self, event: Event, timeout_s: float) -> Value:
+        """Waits until the event is taken and saved; raises what the machine says against it."""
+        answer: Future[Value] = Future()
+        self._events.put((event, answer))
+        return answer.result(timeout_s)
+
+    def begin(self, work: Callable[[], Event | None], *, then: Callable[[], None] = lambda: None) -> None:
+        """Works in a thread of its own; `then` is done before what came of it is told."""
+
+        def whole() -> None:
+            try:
+                event = work()
+                then()
+            except Exception as error:
+                event = self.broke(error)
+            finally:
+                self._working.discard(threading.current_thread())
+            if event is not None:
+                self.tell(event)
+
+        thread = threading.Thread(target=whole, daemon=True)
+        self._working.add(thread)
+        thread.start()
+
+    def wait_for_hands(self, timeout_s: float) -> None:
+        """Until nobody works any more, so that nobody writes what is being removed."""
+        end = time.monotonic() + timeout_s
+        for thread in tuple(self._working):
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def finish(self, exit_code: int) -> None:
+        if self._exit_code is None:
+            self._exit_code = exit_code
+        self._events.put(None)
+
+    def save_first(self) -> None:
+        """The value that the machine begins with."""
+        self._keep(self.value, entered=True)
+
+    def record(self, event: Event) -> None:
+        """What happened while there was no process to act upon it."""
+        value, _ = self._step(self.value, event, time.time())
+        self._keep(value, entered=True)
+
+    def run(self) -> int:
+        while self._exit_code is None:
+            taken = self._events.get()
+            if taken is None:
+                continue
+            event, answer = taken
+            try:
+                self._take(event)
+            except SortError as error:
+                self._log(f"{self.value.state}: {error.message}")
+                answer.set_exception(error)
+            else:
+                answer.set_result(self.value)
+        return self._exit_code
+
+    def _take(self, event: Event) -> None:
+        before = self.value
+        value, commands = self._step(before, event, time.time())
+        entered = value.state != before.state
+        if value is not before:
+            try:
+                self._keep(value, entered=entered)
+            except Broken as error:
+                commands = self._cannot_save(before, error)
+                entered = True
+        if entered:
+            self._entered()
+        for command in commands:
+            self.hands[type(command)](command)
+
+    def _keep(self, value: Value, *, entered: bool) -> None:
+        if entered:
+            self._log(f"-> {value.state}")
+            self.holding.at(value.state, Moment.BEFORE_SAVE)
+        self._save(value)
+        self.value = value
+        if entered:
+            self.holding.at(value.state, Moment.AFTER_SAVE)
+
+    def _cannot_save(self, before: Value, error: Broken) -> tuple[Command, ...]:
+        """What cannot be remembered must not be done: failed, and that is written down if there is any way to."""
+        event = self.broke(error)
+        assert event is not None
+        self.value, commands = self._step(before, event, time.time())
+        try:
+            self._save(self.value)
+        except Broken as again:
+            self._log(again.message)
+        return commands

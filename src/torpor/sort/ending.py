@@ -1,0 +1,13 @@
+"""How can a worker's process end, and may it be started again?"""
+
+from enum import IntEnum
+
+
+class Ending(IntEnum):
+    COMPLETED = 0
+    FAILED = 1
+    """Killed, out of reach, unlucky: it may be started again."""
+    REFUSED = 2
+    """Something must be changed first."""
+    JOB_FAILED = 3
+    """There is nothing left to start again for."""

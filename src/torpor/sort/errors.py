@@ -1,0 +1,41 @@
+"""What can go wrong in a sort, and who must act?"""
+
+
+class SortError(Exception):
+    """The root of everything the sort raises on purpose.
+
+    SortError
+      Refused       the caller changes something and comes again
+      Unavailable   somebody cannot be reached; it is tried again
+        NotYet      somebody is there and not ready; waiting uses up no retries
+      Stale         another attempt of the same worker has taken over; this process ends
+      Broken        bad input, a full disk, a file that cannot be read: the job fails
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Refused(SortError):
+    """The caller must change something; `code` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Unavailable(SortError):
+    """Somebody cannot be reached."""
+
+
+class NotYet(Unavailable):
+    """Somebody is there and not ready."""
+
+
+class Stale(SortError):
+    """Another attempt of the same worker has taken over."""
+
+
+class Broken(SortError):
+    """Trying again cannot help: the job fails."""

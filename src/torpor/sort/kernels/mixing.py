@@ -1,0 +1,28 @@
+"""How does each bit of a word come to matter for every bit of another?"""
+
+import numpy as np
+
+from torpor.sort.kernels.batch import Words
+
+# The increment and the multipliers of the public splitmix64 generator.
+GOLDEN = 0x9E3779B97F4A7C15
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def avalanche(words: Words) -> Words:
+    """One-to-one, in place: what differs in one bit differs in about half of them afterwards."""
+    shifted = words >> np.uint64(30)
+    words ^= shifted
+    words *= FIRST
+    np.right_shift(words, np.uint64(27), out=shifted)
+    words ^= shifted
+    words *= SECOND
+    np.right_shift(words, np.uint64(31), out=shifted)
+    words ^= shifted
+    return words
+
+
+def scattered(numbers: Words, seed: int) -> Words:
+    """Numbers that look random, a function of each number and the seed alone."""
+    return avalanche(numbers * np.uint64(GOLDEN) + np.uint64((seed + GOLDEN) % (1 << 64)))

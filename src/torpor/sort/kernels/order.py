@@ -1,0 +1,174 @@
+"""In which order do records stand by their keys, equal ones in the order in which they came?"""
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from torpor.sort.kernels.batch import PREFIX_BYTES, ROW_BITS, AnyBatch, Rows, Words
+
+PACKED_BITS = ROW_BITS
+"""The low bits of a packed word that hold a row; the others hold a prefix of its key."""
+MOST_ROWS = 1 << PACKED_BITS
+
+ROW_MASK = np.uint64(MOST_ROWS - 1)
+PREFIX_MASK = ~ROW_MASK
+SHIFT = np.uint64(PACKED_BITS)
+
+# Below so many rows one comparison of whole keys costs less than arrays do; and beyond so many key bytes, of which so many
+# more are expected, rows are most likely equal to the end: an array would look at five bytes of each at a time.
+FEW = 48
+DEEP = 8 * PREFIX_BYTES
+LONG = 160
+
+
+def packed_sort(prefixes: Words) -> Words:
+    """Sorted (prefix << 24 | index) of prefixes of 40 bits."""
+    _refuse_too_many(len(prefixes))
+    packed = prefixes << SHIFT
+    packed |= np.arange(len(prefixes), dtype=np.uint64)
+    packed.sort()
+    return packed
+
+
+def sorted_packed(batch: AnyBatch, rows: Rows | None = None) -> Words:
+    """(prefix << 24 | row) in the final, stable order by whole keys: the low bits are the order, the high ones ascend.
+
+    With `rows` only those are sorted, and the low bits count them: `rows[rows_of(packed)]` are the batch's own.
+    """
+    count = len(batch) if rows is None else len(rows)
+    _refuse_too_many(count)
+    packed = batch.leading(0, rows)
+    packed |= np.arange(count, dtype=np.uint64)
+    return _sort(batch, rows, packed)
+
+
+def merged_packed(batch: AnyBatch, rows: Rows, known: Words) -> Words:
+    """As `sorted_packed(batch, rows)`, when the leading key bytes are known: the high 40 bits of `known`, one for each row.
+
+    This is how chunks that were sorted one by one are sorted together without a look at their records, ties apart.
+    """
+    if len(known) != len(rows):
+        raise ValueError(f"{len(known)} prefixes for {len(rows)} rows")
+    _refuse_too_many(len(rows))
+    packed = known & PREFIX_MASK
+    packed |= np.arange(len(rows), dtype=np.uint64)
+    return _sort(batch, rows, packed)
+
+
+def rows_of(packed: Words) -> Rows:
+    """The order itself, as indices."""
+    return (packed & ROW_MASK).view(np.int64).astype(np.intp, copy=False)
+
+
+def sort_order(batch: AnyBatch) -> Rows:
+    """The rows of a batch in their stable order by whole keys."""
+    return rows_of(sorted_packed(batch))
+
+
+def _refuse_too_many(count: int) -> None:
+    if count > MOST_ROWS:
+        raise ValueError(f"{count} rows do not fit into {PACKED_BITS} bits: records would silently be mixed up")
+
+
+def _sort(batch: AnyBatch, rows: Rows | None, packed: Words) -> Words:
+    packed.sort()
+    tied = (packed[1:] ^ packed[:-1]) <= ROW_MASK
+    if tied.any():
+        _mend(batch, rows, packed, tied)
+    return packed
+
+
+class _Ties:
+    """Rows that are equal so far, in groups: where they stand in `packed`, and in which order now."""
+
+    __slots__ = ("groups", "members", "packed", "places")
+
+    def __init__(self, packed: Words, tied: npt.NDArray[np.bool_]) -> None:
+        self.packed = packed
+        self.places, self.groups = _grouped(tied)
+        self.members = packed[self.places] & ROW_MASK
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def refine(self, values: Words) -> None:
+        """Sort each group by these values of at most 40 bits, and keep what is tied still."""
+        other_group = self.groups[1:] != self.groups[:-1]
+        # A key that is frequent ties to its end, and so do lines with the same beginning: most often nothing is to be done.
+        same = values[1:] == values[:-1]
+        if (same | other_group).all():
+            return
+        if not ((values[1:] >= values[:-1]) | other_group).all():
+            # First by value, then by group: both sorts are stable, because the index is packed with what is compared.
+            order = rows_of(packed_sort(values))
+            if self.groups[0] != self.groups[-1]:
+                order = order[rows_of(packed_sort(self.groups[order]))]
+            values = values[order]
+            self.settle(order)
+            same = values[1:] == values[:-1]
+        same &= ~other_group
+        kept, groups = _grouped(same)
+        self.places, self.members, self.groups = self.places[kept], self.members[kept], groups
+
+    def settle(self, order: Rows) -> None:
+        self.members = self.members[order]
+        # The prefix of a group is one, so only the rows change places.
+        self.packed[self.places] = (self.packed[self.places] & PREFIX_MASK) | self.members
+
+    def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
+        self.places, self.members, self.groups = self.places[chosen], self.members[chosen], self.groups[chosen]
+
+    def rows(self, rows: Rows | None) -> Rows:
+        members = self.members.view(np.int64).astype(np.intp, copy=False)
+        return members if rows is None else rows[members]
+
+
+def _mend(batch: AnyBatch, rows: Rows | None, packed: Words, tied: npt.NDArray[np.bool_]) -> None:
+    """Order by the rest of their keys the rows whose prefixes tie, five bytes of all of them at a time."""
+    ties = _Ties(packed, tied)
+    at = 0
+    while len(ties):
+        left = _resolve_ends(batch, rows, ties, at) if batch.key_length is None else batch.key_length - at
+        if left <= PREFIX_BYTES:
+            # Nothing is left, or only keys that end with this prefix: they are equal.
+            return
+        at += PREFIX_BYTES
+        if len(ties) <= FEW or (at >= DEEP and left > LONG):
+            _compare(batch, rows, ties)
+            return
+        ties.refine(batch.prefix(at, ties.rows(rows)))
+
+
+def _resolve_ends(batch: AnyBatch, rows: Rows | None, ties: _Ties, at: int) -> float:
+    """Order keys that end within the prefix at `at`, and let go of them; returns how long the others are on average from there.
+
+    Of two keys that are equal when padded with zeros the shorter one is first, and if they are as long, they are equal.
+    """
+    lengths = batch.key_lengths(ties.rows(rows))
+    lengths -= at
+    if lengths.min() < PREFIX_BYTES:
+        ties.refine(np.clip(lengths, 0, PREFIX_BYTES).astype(np.uint64))
+        lengths = batch.key_lengths(ties.rows(rows)) - at
+        goes_on = lengths >= PREFIX_BYTES
+        ties.keep(goes_on)
+        lengths = lengths[goes_on]
+    return float(lengths.mean()) if len(lengths) else 0.0
+
+
+def _compare(batch: AnyBatch, rows: Rows | None, ties: _Ties) -> None:
+    keys = [(group, batch.key(row)) for group, row in zip(ties.groups.tolist(), ties.rows(rows).tolist(), strict=True)]
+    if any(later < earlier for earlier, later in pairwise(keys)):
+        ties.settle(np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp))
+
+
+def _grouped(tied: npt.NDArray[np.bool_]) -> tuple[Rows, Words]:
+    """Which elements tie with a neighbour, and their groups; `tied` says of all but the first if they tie with the last."""
+    chosen = np.zeros(len(tied) + 1, dtype=np.bool_)
+    chosen[1:] = tied
+    chosen[:-1] |= tied
+    places = np.flatnonzero(chosen)
+    begins = np.ones(len(places), dtype=np.bool_)
+    follows = places[1:] - 1
+    begins[1:] = ~tied[follows]
+    return places, np.cumsum(begins, dtype=np.uint64)

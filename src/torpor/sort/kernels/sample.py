@@ -1,0 +1,30 @@
+"""Which records are looked at to guess how keys are spread?"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from torpor.sort.kernels.batch import Offsets
+from torpor.sort.kernels.mixing import scattered
+
+
+def positions(records: int, count: int, seed: int) -> Offsets:
+    """`count` distinct numbers of records, ascending: one at random from each of as many stretches of like length.
+
+    Only the arguments decide, not the release of a library: a job that is run again is cut at the same places.
+    """
+    count = min(records, count)
+    if count <= 0:
+        return np.zeros(0, dtype=np.int64)
+    numbers = np.arange(count + 1, dtype=np.int64)
+    each, left = divmod(records, count)
+    edges = numbers * each + numbers * left // count
+    draws = scattered(numbers[:-1].astype(np.uint64), seed)
+    return edges[:-1] + (draws % np.diff(edges).astype(np.uint64)).astype(np.int64)
+
+
+def seed_of(index: int, sizes: Sequence[int]) -> int:
+    """A worker's seed, of its index and the sizes of its inputs; never of time."""
+    text = ",".join(map(str, (index, *sizes)))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())

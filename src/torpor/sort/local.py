@@ -1,0 +1,145 @@
+"""How does a whole sort run on this machine, with one command?
+
+The master lives here, the workers are processes of their own, and they talk as if they were on different machines. One that
+dies is started again. The state lies beside the output until the job is over: the same command goes on where a killed one was.
+"""
+
+import json
+import secrets
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.sort.codec import to_plain
+from torpor.sort.errors import Refused
+from torpor.sort.files import remove, writing
+from torpor.sort.inputs import Inputs, cut, find
+from torpor.sort.journal import Journal
+from torpor.sort.locking import DirectoryLock
+from torpor.sort.machine.master import Master
+from torpor.sort.machine.states import MasterState
+from torpor.sort.master import JOIN, JOURNAL, serve_job
+from torpor.sort.mastery import Mastery
+from torpor.sort.nursery import Nursery
+from torpor.sort.options import LocalOptions, MasterOptions
+from torpor.sort.place import OUTPUT_PID, SCRATCH_PID, STATE, Place
+from torpor.sort.report import JobReport, Outcome
+from torpor.sort.sizes import MIB, SMALLEST_MEMORY
+
+FOLLOW_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an unfinished job was begun with: only the same command may go on with it."""
+
+    slices: tuple[Inputs, ...]
+    format: str
+    memory: int
+
+
+def run(options: LocalOptions) -> JobReport:
+    _refuse_impossible(options)
+    # A folder of its own: what lies beside it in the user's scratch directory is the user's.
+    state = ((options.scratch or options.output) / STATE).absolute()
+    place = Place(state, options.output, share_output=False)
+    place.refuse_overlap(options.inputs)
+    slices = cut(find(options.inputs, options.format), options.format, options.workers)
+    plan = Plan(slices, str(options.format), options.memory)
+    with (
+        DirectoryLock(place.output, "output", OUTPUT_PID, options.deadlines.lock, mode=0o777),
+        DirectoryLock(state, "scratch", SCRATCH_PID, options.deadlines.lock, mode=0o700),
+    ):
+        job = _take_up(options, place, state, plan)
+        place.claim_output(job, "run")
+        _write_slices(state, plan)
+        report = _sort(options, place, state, job)
+        if report.outcome is Outcome.FAILED:
+            place.remove_output()
+        place.release_output()
+        _remove_state(state)
+        state.rmdir()
+        return report
+
+
+def _refuse_impossible(options: LocalOptions) -> None:
+    least = SMALLEST_MEMORY * options.workers
+    if options.memory < least:
+        raise Refused(
+            "bad_memory",
+            f"--memory {options.memory} is too little for {options.workers} workers; at least {least // MIB}M are needed",
+        )
+
+
+def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> str:
+    """The unfinished job of the same command, or a new one."""
+    plans, journal = Journal(state / "plan"), Journal(state / "master" / JOURNAL)
+    before, master = plans.load(Plan), journal.load(Master)
+    if before is not None and master is not None and master.state is not MasterState.FAILED and options.resume:
+        if before != plan:
+            raise Refused(
+                "other_job",
+                f"{state} holds an unfinished sort of other inputs or settings; finish it with its own command, or remove it",
+            )
+        return master.job
+    if before is not None:
+        place.remove_output()
+        place.release_output()
+    _remove_state(state)
+    plans.save(plan)
+    return secrets.token_hex(8)
+
+
+def _write_slices(state: Path, plan: Plan) -> None:
+    for index, inputs in enumerate(plan.slices):
+        with writing(_slice(state, index), 0, sync=False) as writer:
+            writer.write(json.dumps(to_plain(inputs)).encode())
+
+
+def _slice(state: Path, index: int) -> Path:
+    return state / f"slice.{index}.json"
+
+
+def _sort(options: LocalOptions, place: Place, state: Path, job: str) -> JobReport:
+    master_options = MasterOptions(
+        workers=options.workers,
+        state=state / "master",
+        format=options.format,
+        proof=options.proof,
+        sync=options.sync,
+        tls=options.tls,
+        deadlines=options.deadlines,
+        say=lambda line: None,
+        job=job,
+    )
+    nursery = Nursery(options, place.output, state, state / "master" / JOIN)
+
+    def started(mastery: Mastery) -> None:
+        nursery.open(mastery.join.address, mastery.break_off)
+        if options.follow is not None:
+            threading.Thread(target=_follow, args=(options, mastery, nursery), daemon=True).start()
+
+    try:
+        report = serve_job(master_options, started=started)
+    except BaseException:
+        # Whoever starts the same command again goes on from here; until then nobody should work behind his back.
+        nursery.close(at_once=True)
+        raise
+    nursery.close()
+    return report
+
+
+def _follow(options: LocalOptions, mastery: Mastery, nursery: Nursery) -> None:
+    assert options.follow is not None
+    while not nursery.is_over.wait(FOLLOW_S):
+        options.follow(mastery.status())
+
+
+def _remove_state(state: Path) -> None:
+    """But for the directory itself, which is locked."""
+    for path in sorted(state.iterdir()):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            remove(path)

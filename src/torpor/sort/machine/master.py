@@ -1,0 +1,434 @@
+"""What does the master do about what has happened?
+
+`step(master, event, now) -> (master, commands)`, and `goal(master, ...)`: what a worker should reach. As with a worker the
+value is saved before anything is sent; samples are not, they are asked for again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, assert_never
+
+from torpor.sort.errors import Refused, Stale
+from torpor.sort.machine.history import Transition
+from torpor.sort.machine.reactions import IllegalTransition, Reaction, Row, WrongState, row
+from torpor.sort.machine.records import (
+    Beat,
+    Cut,
+    Goal,
+    MergeReport,
+    Peer,
+    Report,
+    Sample,
+    ShuffleReport,
+    SortReport,
+    Stage,
+    Terms,
+)
+from torpor.sort.machine.states import MASTER_MAY_GO_TO, MASTER_WAY, Phase, WorkerState
+from torpor.sort.machine.states import MasterState as M
+from torpor.sort.machine.verdict import find_fault
+from torpor.sort.proof import Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    identity: str
+    nonce: str
+    """Of the process: the same one that registers again is the same attempt."""
+    asked: int | None
+    index: int | None
+    attempt: int
+    control: str
+    data: str
+    size: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    job: str
+    expected: int
+    format: str
+    proof: bool = True
+    sync: bool = True
+    state: M = M.WAITING_FOR_WORKERS
+    members: tuple[Member, ...] = ()
+    """In order of their indices, once they have them."""
+    samples: Mapping[int, Sample] = field(default_factory=dict)
+    cut: Cut | None = None
+    sorted: Mapping[int, SortReport] = field(default_factory=dict)
+    shuffled: Mapping[int, ShuffleReport] = field(default_factory=dict)
+    merged: Mapping[int, MergeReport] = field(default_factory=dict)
+    reason: str = ""
+    history: tuple[Transition, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        if self.state is not M.COMPLETED:
+            return ""
+        return "valid" if self.proof else "unproven"
+
+    @property
+    def memory(self) -> int:
+        return min((member.memory for member in self.members), default=0)
+
+    def member(self, index: int) -> Member:
+        return self.members[index]
+
+
+# What happens.
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCame:
+    identity: str
+    nonce: str
+    asked: int | None
+    control: str
+    data: str
+    size: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCame:
+    index: int
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class CutChosen:
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class SortReported:
+    index: int
+    report: SortReport
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleReported:
+    index: int
+    report: ShuffleReport
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReported:
+    index: int
+    report: MergeReport
+
+
+@dataclass(frozen=True, slots=True)
+class JobBroke:
+    """A worker failed for good or stayed away, a deadline passed, somebody asked for the end."""
+
+    reason: str
+
+
+Event = WorkerCame | SampleCame | CutChosen | SortReported | ShuffleReported | MergeReported | JobBroke
+
+
+def reported(index: int, report: Report) -> SortReported | ShuffleReported | MergeReported:
+    match report:
+        case SortReport():
+            return SortReported(index, report)
+        case ShuffleReport():
+            return ShuffleReported(index, report)
+        case MergeReport():
+            return MergeReported(index, report)
+        case _:
+            assert_never(report)
+
+
+# What is to be done.
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """All are there: say who has which range."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseCut:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Tell every worker that there is a new goal; a hint, for they ask by themselves."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    ok: bool
+
+
+Command = Announce | ChooseCut | Signal | End
+
+LEGAL, REPEATED, REFUSED = Reaction.LEGAL, Reaction.REPEATED, Reaction.REFUSED
+DEAD = (M.FAILED, REFUSED)
+T = TypeVar("T")
+
+REACTS: Mapping[type[Event], Row[M]] = {
+    # At any time again by a worker that restarts; one too many is refused by its name.
+    WorkerCame: dict.fromkeys(MASTER_WAY, LEGAL) | {M.FAILED: REFUSED},
+    # A master that was killed while it chose has the samples no longer, and they come again.
+    SampleCame: row(MASTER_WAY, {M.SAMPLING, M.CONFIGURING}, failed=DEAD),
+    CutChosen: row(MASTER_WAY, {M.CONFIGURING}, failed=(M.FAILED, REPEATED)),
+    SortReported: row(MASTER_WAY, {M.SORTING}, failed=DEAD),
+    ShuffleReported: row(MASTER_WAY, {M.SHUFFLING}, failed=DEAD),
+    MergeReported: row(MASTER_WAY, {M.MERGING}, failed=DEAD),
+    JobBroke: dict.fromkeys(MASTER_WAY, LEGAL) | {M.COMPLETED: REPEATED, M.FAILED: REPEATED},
+}
+
+
+def go(master: Master, target: M, reason: str, now: float) -> Master:
+    if target not in MASTER_MAY_GO_TO[master.state]:
+        raise IllegalTransition(master.state, target)
+    return replace(master, state=target, history=(*master.history, Transition(master.state, target, now, reason)))
+
+
+def step(master: Master, event: Event, now: float) -> tuple[Master, tuple[Command, ...]]:
+    match REACTS[type(event)][master.state]:
+        case Reaction.REFUSED:
+            raise WrongState(f"{type(event).__name__} cannot be in state {master.state}{_because(master)}")
+        case Reaction.REPEATED:
+            if isinstance(event, SortReported):
+                return _compare_declared(master, event, now)
+            return master, ()
+        case Reaction.LEGAL:
+            return _take(master, event, now)
+
+
+def _because(master: Master) -> str:
+    return f" ({master.reason})" if master.reason else ""
+
+
+def _take(master: Master, event: Event, now: float) -> tuple[Master, tuple[Command, ...]]:
+    match event:
+        case WorkerCame():
+            return _welcome(master, event, now)
+        case SampleCame(index, sample):
+            return _take_sample(master, index, sample, now)
+        case CutChosen(cut):
+            master = go(replace(master, cut=cut, samples={}), M.SORTING, f"{len(cut.owners)} partitions", now)
+            return master, (Signal(Stage.SORT),)
+        case SortReported(index, report):
+            if fault := _declared_wrongly(master, report):
+                return _fail(master, f"worker {index} {fault}", now)
+            master = replace(master, sorted={**master.sorted, index: report})
+            if len(master.sorted) < master.expected:
+                return master, ()
+            return go(master, M.SHUFFLING, "everybody has sorted", now), (Signal(Stage.SHUFFLE),)
+        case ShuffleReported(index, report):
+            master = replace(master, shuffled={**master.shuffled, index: report})
+            if len(master.shuffled) < master.expected:
+                return master, ()
+            return go(master, M.MERGING, "everybody has every part", now), (Signal(Stage.MERGE),)
+        case MergeReported(index, report):
+            master = replace(master, merged={**master.merged, index: report})
+            if len(master.merged) < master.expected:
+                return master, ()
+            return _judge(master, now)
+        case JobBroke(reason):
+            return _fail(master, reason, now)
+        case _:
+            assert_never(event)
+
+
+def _take_sample(master: Master, index: int, sample: Sample, now: float) -> tuple[Master, tuple[Command, ...]]:
+    if index in master.samples:
+        return master, ()
+    master = replace(master, samples={**master.samples, index: sample})
+    if len(master.samples) < master.expected:
+        return master, ()
+    if master.state is M.SAMPLING:
+        master = go(master, M.CONFIGURING, "every sample is here", now)
+    return master, (ChooseCut(),)
+
+
+def _fail(master: Master, reason: str, now: float) -> tuple[Master, tuple[Command, ...]]:
+    return replace(go(master, M.FAILED, reason, now), reason=reason), (Signal(Stage.ABORT), End(ok=False))
+
+
+def _judge(master: Master, now: float) -> tuple[Master, tuple[Command, ...]]:
+    assert master.cut is not None
+    if fault := find_fault(master.sorted, master.merged, len(master.cut.owners)):
+        return _fail(master, fault, now)
+    return go(master, M.COMPLETED, "totals and order hold", now), (Signal(Stage.DONE), End(ok=True))
+
+
+def _declared_wrongly(master: Master, report: SortReport) -> str:
+    assert master.cut is not None
+    if len(report.declared) != len(master.cut.owners):
+        return f"declares {len(report.declared)} partitions, and there are {len(master.cut.owners)}"
+    return ""
+
+
+def _compare_declared(master: Master, event: SortReported, now: float) -> tuple[Master, tuple[Command, ...]]:
+    """One that sorts again after the barrier has opened must come to the same: others may hold its parts already."""
+    before = master.sorted.get(event.index)
+    if master.state is M.COMPLETED or before is None or before.declared == event.report.declared:
+        return master, ()
+    fault = f"worker {event.index} sorted its input again and declares other parts than before: did it change?"
+    return _fail(master, fault, now)
+
+
+# Who comes.
+
+
+def _welcome(master: Master, came: WorkerCame, now: float) -> tuple[Master, tuple[Command, ...]]:
+    for place, member in enumerate(master.members):
+        if member.identity == came.identity:
+            return _welcome_again(master, place, came, now)
+    if master.state is not M.WAITING_FOR_WORKERS:
+        there = ", ".join(member.identity for member in master.members)
+        raise Refused("too_many", f"{came.identity} is one too many: this job has its {master.expected} workers ({there})")
+    if came.asked is not None and not 0 <= came.asked < master.expected:
+        raise Refused("bad_index", f"--index {came.asked} is not from 0 to {master.expected - 1}, the workers of this job")
+    new = Member(came.identity, came.nonce, came.asked, None, 1, came.control, came.data, came.size, came.memory)
+    members = (*master.members, new)
+    if len(members) < master.expected:
+        return replace(master, members=members), ()
+    master = replace(master, members=with_indices(members))
+    return go(master, M.SAMPLING, f"all {master.expected} workers are here", now), (Announce(),)
+
+
+def _welcome_again(master: Master, place: int, came: WorkerCame, now: float) -> tuple[Master, tuple[Command, ...]]:
+    member = master.members[place]
+    if came.size != member.size and master.state not in (M.WAITING_FOR_WORKERS, M.COMPLETED):
+        return _fail(master, f"the input of {came.identity} was {member.size} bytes and is now {came.size}", now)
+    again = replace(member, control=came.control, data=came.data, size=came.size)
+    if came.nonce != member.nonce:
+        again = replace(again, nonce=came.nonce, attempt=member.attempt + 1)
+        master = _leave_barrier(master, member.index)
+    if master.state is M.WAITING_FOR_WORKERS:
+        again = replace(again, memory=came.memory)
+    return replace(master, members=(*master.members[:place], again, *master.members[place + 1 :])), ()
+
+
+def _leave_barrier(master: Master, index: int | None) -> Master:
+    match master.state:
+        case M.SAMPLING:
+            return replace(master, samples=_without(master.samples, index))
+        case M.SORTING:
+            return replace(master, sorted=_without(master.sorted, index))
+        case M.SHUFFLING:
+            return replace(master, shuffled=_without(master.shuffled, index))
+        case M.MERGING:
+            return replace(master, merged=_without(master.merged, index))
+        case _:
+            return master
+
+
+def _without(barrier: Mapping[int, T], index: int | None) -> Mapping[int, T]:
+    return {other: report for other, report in barrier.items() if other != index}
+
+
+def with_indices(members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Who asked for one gets it; the others in order of their names, never by who came first."""
+    asked = {member.asked: member for member in members if member.asked is not None}
+    others = iter(sorted((member for member in members if member.asked is None), key=lambda member: member.identity))
+    return tuple(replace(asked[index] if index in asked else next(others), index=index) for index in range(len(members)))
+
+
+def check_caller(master: Master, job: str, index: int, attempt: int) -> Member:
+    """Who calls, and is it the worker's latest life?"""
+    if job != master.job:
+        raise Refused("other_job", f"this is job {master.job}, not {job}")
+    if not 0 <= index < len(master.members) or master.members[index].index is None:
+        raise Refused("unknown_worker", f"there is no worker {index} here")
+    member = master.members[index]
+    if attempt < member.attempt:
+        raise Stale(f"attempt {attempt} of worker {index} is over: attempt {member.attempt} has taken its place")
+    return member
+
+
+def terms(master: Master, identity: str) -> Terms:
+    member = next(member for member in master.members if member.identity == identity)
+    return Terms(
+        job=master.job,
+        index=member.index,
+        workers=master.expected,
+        attempt=member.attempt,
+        format=master.format,
+        memory=master.memory,
+        proof=master.proof,
+        sync=master.sync,
+        present=len(master.members),
+    )
+
+
+# What a worker should reach.
+
+STAGE_OF: Mapping[M, Stage] = {
+    M.WAITING_FOR_WORKERS: Stage.REGISTER,
+    M.SAMPLING: Stage.SAMPLE,
+    M.CONFIGURING: Stage.SAMPLE,
+    M.SORTING: Stage.SORT,
+    M.SHUFFLING: Stage.SHUFFLE,
+    M.MERGING: Stage.MERGE,
+    M.COMPLETED: Stage.DONE,
+    M.FAILED: Stage.ABORT,
+}
+
+# A worker that stands here has done what the master waits for; if it is not in the barrier, its report was lost.
+HAS_DONE: Mapping[tuple[M, str], Phase] = {
+    (M.SAMPLING, WorkerState.WAITING_FOR_PARTITION_CONFIG): Phase.SAMPLING,
+    (M.CONFIGURING, WorkerState.WAITING_FOR_PARTITION_CONFIG): Phase.SAMPLING,
+    (M.SORTING, WorkerState.WAITING_FOR_SHUFFLE_SIGNAL): Phase.SORTING,
+    (M.SHUFFLING, WorkerState.WAITING_FOR_MERGE_SIGNAL): Phase.SHUFFLING,
+    (M.MERGING, WorkerState.COMPLETED): Phase.MERGING,
+}
+
+
+def goal(master: Master, index: int, beat: Beat, lacks: Mapping[int, tuple[tuple[int, int], ...]]) -> Goal:
+    """For one worker; `lacks` holds what each worker said last that it lacks."""
+    return Goal(
+        stage=STAGE_OF[master.state],
+        cut=None if beat.has_cut else master.cut,
+        declared={} if beat.has_declared else _declared_to(master, index),
+        peers=_peers(master),
+        send=tuple(
+            (partition, receiver)
+            for receiver, parts in lacks.items()
+            if receiver != index
+            for partition, sender in parts
+            if sender == index
+        ),
+        wants=_wanted(master, index, beat),
+        reason=master.reason,
+    )
+
+
+def _peers(master: Master) -> tuple[Peer, ...]:
+    return tuple(
+        Peer(member.index, member.attempt, member.control, member.data) for member in master.members if member.index is not None
+    )
+
+
+def _wanted(master: Master, index: int, beat: Beat) -> Phase | None:
+    phase = HAS_DONE.get((master.state, beat.state))
+    barriers: Mapping[Phase, Mapping[int, object]] = {
+        Phase.SAMPLING: master.samples,
+        Phase.SORTING: master.sorted,
+        Phase.SHUFFLING: master.shuffled,
+        Phase.MERGING: master.merged,
+    }
+    return None if phase is None or index in barriers[phase] else phase
+
+
+def _declared_to(master: Master, index: int) -> Mapping[int, tuple[Proof, ...]]:
+    """What every sender has declared for each partition of this worker, once everybody has."""
+    if master.cut is None or STAGE_OF[master.state] not in (Stage.SHUFFLE, Stage.MERGE):
+        return {}
+    reports = [master.sorted[sender] for sender in range(master.expected)]
+    return {partition: tuple(report.declared[partition] for report in reports) for partition in master.cut.owned_by(index)}
+
+
+def owners(partitions: int, workers: int) -> tuple[int, ...]:
+    """Which worker each partition belongs to: as many for each, in order."""
+    return tuple(partition * workers // partitions for partition in range(partitions))

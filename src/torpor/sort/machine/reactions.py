@@ -1,0 +1,41 @@
+"""What does a state make of an event: take it, know it already, or refuse it?"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from torpor.sort.errors import Refused
+
+
+class Reaction(StrEnum):
+    LEGAL = "legal"
+    """It takes effect."""
+    REPEATED = "repeated"
+    """It is acknowledged and changes nothing: it was known, or it no longer matters."""
+    REFUSED = "refused"
+    """It cannot be in this state; whoever sent it is told which state this is."""
+
+
+class WrongState(Refused):
+    """Something was asked that the present state does not allow."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("wrong_state", message)
+
+
+class IllegalTransition(WrongState):
+    def __init__(self, source: str, target: str) -> None:
+        super().__init__(f"invalid state transition: {source} -> {target}")
+
+
+State = TypeVar("State", bound=StrEnum)
+Row = Mapping[State, Reaction]
+
+
+def row(
+    way: tuple[State, ...], legal: set[State], *, failed: tuple[State, Reaction], after: Reaction = Reaction.REPEATED
+) -> Row[State]:
+    """Legal in some states, refused before the first of them, and behind it what `after` says."""
+    first = min(way.index(state) for state in legal)
+    cells = {state: Reaction.REFUSED if place < first else after for place, state in enumerate(way)}
+    return {**cells, **dict.fromkeys(legal, Reaction.LEGAL), failed[0]: failed[1]}

@@ -1,0 +1,150 @@
+"""In which states can a worker and a master be, and which may follow which?"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class WorkerState(StrEnum):
+    INITIALIZING = "Initializing"
+    SAMPLING = "Sampling"
+    WAITING_FOR_PARTITION_CONFIG = "WaitingForPartitionConfig"
+    SORTING = "Sorting"
+    WAITING_FOR_SHUFFLE_SIGNAL = "WaitingForShuffleSignal"
+    SHUFFLING = "Shuffling"
+    WAITING_FOR_MERGE_SIGNAL = "WaitingForMergeSignal"
+    MERGING = "Merging"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class MasterState(StrEnum):
+    WAITING_FOR_WORKERS = "WaitingForWorkers"
+    SAMPLING = "Sampling"
+    CONFIGURING = "Configuring"
+    SORTING = "Sorting"
+    SHUFFLING = "Shuffling"
+    MERGING = "Merging"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class Phase(StrEnum):
+    """What a worker reports itself to be in; a waiting state belongs to the phase whose end it waits out."""
+
+    INITIALIZING = "INITIALIZING"
+    SAMPLING = "SAMPLING"
+    SORTING = "SORTING"
+    SHUFFLING = "SHUFFLING"
+    MERGING = "MERGING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+W, M = WorkerState, MasterState
+
+# The way without trouble; any of them but the last may also go to Failed, and from Failed there is one way back.
+WORKER_WAY = (
+    W.INITIALIZING,
+    W.SAMPLING,
+    W.WAITING_FOR_PARTITION_CONFIG,
+    W.SORTING,
+    W.WAITING_FOR_SHUFFLE_SIGNAL,
+    W.SHUFFLING,
+    W.WAITING_FOR_MERGE_SIGNAL,
+    W.MERGING,
+    W.COMPLETED,
+)
+MASTER_WAY = (
+    M.WAITING_FOR_WORKERS,
+    M.SAMPLING,
+    M.CONFIGURING,
+    M.SORTING,
+    M.SHUFFLING,
+    M.MERGING,
+    M.COMPLETED,
+)
+
+WORKER_MAY_GO_TO: Mapping[WorkerState, frozenset[WorkerState]] = {
+    W.INITIALIZING: frozenset({W.SAMPLING, W.FAILED}),
+    W.SAMPLING: frozenset({W.WAITING_FOR_PARTITION_CONFIG, W.FAILED}),
+    W.WAITING_FOR_PARTITION_CONFIG: frozenset({W.SORTING, W.FAILED}),
+    W.SORTING: frozenset({W.WAITING_FOR_SHUFFLE_SIGNAL, W.FAILED}),
+    W.WAITING_FOR_SHUFFLE_SIGNAL: frozenset({W.SHUFFLING, W.FAILED}),
+    W.SHUFFLING: frozenset({W.WAITING_FOR_MERGE_SIGNAL, W.FAILED}),
+    W.WAITING_FOR_MERGE_SIGNAL: frozenset({W.MERGING, W.FAILED}),
+    W.MERGING: frozenset({W.COMPLETED, W.FAILED}),
+    W.COMPLETED: frozenset(),
+    W.FAILED: frozenset({W.INITIALIZING}),
+}
+MASTER_MAY_GO_TO: Mapping[MasterState, frozenset[MasterState]] = {
+    M.WAITING_FOR_WORKERS: frozenset({M.SAMPLING, M.FAILED}),
+    M.SAMPLING: frozenset({M.CONFIGURING, M.FAILED}),
+    M.CONFIGURING: frozenset({M.SORTING, M.FAILED}),
+    M.SORTING: frozenset({M.SHUFFLING, M.FAILED}),
+    M.SHUFFLING: frozenset({M.MERGING, M.FAILED}),
+    M.MERGING: frozenset({M.COMPLETED, M.FAILED}),
+    M.COMPLETED: frozenset(),
+    M.FAILED: frozenset(),
+}
+
+WORKER_TERMINAL = frozenset({W.COMPLETED, W.FAILED})
+MASTER_TERMINAL = frozenset({M.COMPLETED, M.FAILED})
+
+# The states in which something is worked on, not waited for: their time is measured.
+WORKING = (W.SAMPLING, W.SORTING, W.SHUFFLING, W.MERGING)
+
+PHASE_OF: Mapping[WorkerState, Phase] = {
+    W.INITIALIZING: Phase.INITIALIZING,
+    W.SAMPLING: Phase.SAMPLING,
+    W.WAITING_FOR_PARTITION_CONFIG: Phase.SAMPLING,
+    W.SORTING: Phase.SORTING,
+    W.WAITING_FOR_SHUFFLE_SIGNAL: Phase.SORTING,
+    W.SHUFFLING: Phase.SHUFFLING,
+    W.WAITING_FOR_MERGE_SIGNAL: Phase.SHUFFLING,
+    W.MERGING: Phase.MERGING,
+    W.COMPLETED: Phase.COMPLETED,
+    W.FAILED: Phase.FAILED,
+}
+
+# Where a state begins on the way to 100, and how much of the way it is.
+PROGRESS: Mapping[WorkerState, tuple[float, float]] = {
+    W.INITIALIZING: (0, 0),
+    W.SAMPLING: (10, 0),
+    W.WAITING_FOR_PARTITION_CONFIG: (15, 0),
+    W.SORTING: (15, 0.40),
+    W.WAITING_FOR_SHUFFLE_SIGNAL: (55, 0),
+    W.SHUFFLING: (55, 0.25),
+    W.WAITING_FOR_MERGE_SIGNAL: (80, 0),
+    W.MERGING: (80, 0.20),
+    W.COMPLETED: (100, 0),
+    W.FAILED: (0, 0),
+}
+
+WORKER_MEANS: Mapping[WorkerState, str] = {
+    W.INITIALIZING: "registering",
+    W.SAMPLING: "drawing sample keys",
+    W.WAITING_FOR_PARTITION_CONFIG: "sample sent, boundaries not yet known",
+    W.SORTING: "input to sorted, partitioned runs",
+    W.WAITING_FOR_SHUFFLE_SIGNAL: "sorted, waiting for the others to have sorted",
+    W.SHUFFLING: "parts on their way",
+    W.WAITING_FOR_MERGE_SIGNAL: "has every part, waiting for the others to have theirs",
+    W.MERGING: "parts to output",
+    W.COMPLETED: "output whole",
+    W.FAILED: "failed",
+}
+MASTER_MEANS: Mapping[MasterState, str] = {
+    M.WAITING_FOR_WORKERS: "waiting until all workers have registered",
+    M.SAMPLING: "waiting for every worker's sample",
+    M.CONFIGURING: "choosing boundaries",
+    M.SORTING: "workers sort their inputs",
+    M.SHUFFLING: "workers send each other their parts",
+    M.MERGING: "workers write their output",
+    M.COMPLETED: "everything is written and proven",
+    M.FAILED: "failed",
+}
+
+
+def progress(state: WorkerState, done: float) -> float:
+    """From 0 to 100; `done` says how much of the state's own work is done, from 0 to 100 as well."""
+    begins, share = PROGRESS[state]
+    return begins + share * min(100.0, max(0.0, done))

@@ -1,0 +1,30 @@
+"""Is what was written what was read, in order?"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from torpor.sort.machine.records import MergeReport, OutputFile, SortReport
+from torpor.sort.proof import Proof, total
+
+
+def find_fault(read: Mapping[int, SortReport], written: Mapping[int, MergeReport], partitions: int) -> str:
+    """What is wrong, or nothing. Totals, and order across files and workers by their first and last keys."""
+    files = sorted((file for report in written.values() for file in report.files), key=lambda file: file.partition)
+    if [file.partition for file in files] != list(range(partitions)):
+        return f"{partitions} partitions were planned, and the files written are {[file.partition for file in files]}"
+    was, came = total(report.proof for report in read.values()), total(file.proof for file in files)
+    if was != came:
+        return f"what was written is not what was read: {_words(was)} read, {_words(came)} written"
+    return _find_disorder(files)
+
+
+def _find_disorder(files: list[OutputFile]) -> str:
+    filled = [file for file in files if file.proof.records]
+    for one, next_ in pairwise(filled):
+        if one.last_key > next_.first_key:
+            return f"partition {one.partition} ends with a greater key than partition {next_.partition} begins with"
+    return ""
+
+
+def _words(proof: Proof) -> str:
+    return f"{proof.records} records of {proof.size} bytes with checksum {proof.checksum:016x}"

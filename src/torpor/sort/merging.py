@@ -1,0 +1,234 @@
+"""How do runs and received parts become the output files?"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from torpor.sort.buffers import Room
+from torpor.sort.context import Context
+from torpor.sort.dividing import Stretches, divide
+from torpor.sort.errors import Broken
+from torpor.sort.files import Kind, Manifest, is_whole, read_manifest, remove, write_manifest
+from torpor.sort.inputs import check_unchanged
+from torpor.sort.kernels.batch import AnyBatch, Rows, batch_of
+from torpor.sort.kernels.gather import gather
+from torpor.sort.kernels.order import MOST_ROWS, merged_packed, rows_of, sort_order
+from torpor.sort.machine.records import MergeReport, OutputFile
+from torpor.sort.outputs import Sink
+from torpor.sort.parts import Parts
+from torpor.sort.pieces import MappedPiece, Piece
+from torpor.sort.proof import Proof, total
+from torpor.sort.proving import prove, prove_file
+from torpor.sort.record import Fixed
+from torpor.sort.runs import Runs
+from torpor.sort.spreading import spread
+
+Declared = Mapping[int, Sequence[Proof]]
+"""What each sender has declared for each own partition."""
+
+
+def merge(context: Context, runs: Runs, parts: Parts, declared: Declared) -> MergeReport:
+    """All own partitions; those that an earlier attempt has written whole are kept."""
+    began = time.monotonic()
+    merger = Merger(context, runs, parts, declared)
+    try:
+        files = spread(merger.merge_partition, context.own, context.budget.merge_threads, context.go_on)
+    finally:
+        merger.close()
+    check_unchanged(context.inputs)
+    return MergeReport(tuple(files), time.monotonic() - began)
+
+
+class _Workspace:
+    """What one thread uses for one partition after the other."""
+
+    def __init__(self, block: int) -> None:
+        self.arena = Room()
+        self.known = Room()
+        self.rows = Room()
+        self.sink = Sink(block)
+
+
+class _Written:
+    """What has gone into an output file so far."""
+
+    def __init__(self) -> None:
+        self.proof = Proof()
+        self.first_key = b""
+        self.last_key = b""
+
+    def saw(self, batch: AnyBatch, order: Rows) -> None:
+        if not len(order):
+            return
+        if not self.proof.records:
+            self.first_key = batch.key(int(order[0]))
+        self.last_key = batch.key(int(order[-1]))
+
+
+class Merger:
+    """Merges single partitions, each as soon as all its parts are whole, from any thread."""
+
+    def __init__(self, context: Context, runs: Runs, parts: Parts, declared: Declared) -> None:
+        self._context = context
+        self._runs = runs
+        self._parts = parts
+        self._declared = declared
+        self._budget = context.budget
+        self._workspaces: list[_Workspace] = []
+        self._lock = threading.Lock()
+        self._size = sum(total(declared[partition]).size for partition in context.own) or 1
+        self._done = 0
+
+    def merge_partition(self, partition: int) -> OutputFile:
+        """Writes the partition's output, under its final name once it is whole and proven."""
+        expected = total(self._declared[partition])
+        kept = self._kept(partition, expected)
+        if kept is not None:
+            self._progress(expected.size)
+            return kept
+        path = self._context.place.output_file(partition)
+        manifest = self._context.place.manifest_of(path)
+        remove(manifest)
+        workspace = self._borrow()
+        try:
+            written = _Written()
+            with workspace.sink.to(path, self._context.attempt, sync=self._context.sync):
+                self._write(partition, expected, workspace, written)
+                if written.proof != expected:
+                    raise Broken(f"partition {partition} should have {expected}, and {written.proof} was merged")
+        finally:
+            self._give_back(workspace)
+        output = OutputFile(partition, expected, written.first_key, written.last_key)
+        # The file is on the disk already. If this is lost in a power cut, the file is made again.
+        write_manifest(manifest, self._manifest(path.name, output), self._context.attempt, sync=False)
+        return output
+
+    def close(self) -> None:
+        for workspace in self._workspaces:
+            workspace.sink.close()
+        self._workspaces.clear()
+
+    def _write(self, partition: int, expected: Proof, workspace: _Workspace, written: _Written) -> None:
+        pieces = [
+            piece
+            for sender in range(self._context.workers)
+            for piece in (
+                self._runs.pieces(partition) if sender == self._context.index else self._parts.pieces(partition, sender)
+            )
+        ]
+        mapped = [piece for piece in pieces if isinstance(piece, MappedPiece)]
+        if mapped and len(mapped) == len(pieces) and expected.records <= MOST_ROWS:
+            self._directly(mapped, workspace, written)
+            return
+        for stretches in divide(pieces, self._most(expected)):
+            self._context.go_on()
+            self._through_arena(pieces, stretches, workspace, written)
+
+    def _most(self, expected: Proof) -> int:
+        """Bytes that are sorted at once: they fit into the arena, and their rows can be counted."""
+        shortest = self._context.format.length if isinstance(self._context.format, Fixed) else 1
+        most = self._budget.arena
+        return most if expected.records <= MOST_ROWS else min(most, MOST_ROWS * shortest)
+
+    def _directly(self, pieces: Sequence[MappedPiece], workspace: _Workspace, written: _Written) -> None:
+        """From the mapped inputs to the output: each record is copied once."""
+        count = sum(len(piece.packed) for piece in pieces)
+        known = workspace.known.of(count * 8).view(np.uint64)
+        rows = workspace.rows.of(count * 8).view(np.intp)
+        filled = 0
+        for piece in pieces:
+            until = filled + len(piece.packed)
+            known[filled:until] = piece.packed
+            rows[filled:until] = piece.rows(0, len(piece.packed))
+            filled = until
+        batch = pieces[0].batch
+        order = rows[rows_of(merged_packed(batch, rows, known))]
+        self._put(batch, order, workspace, written)
+
+    def _through_arena(self, pieces: Sequence[Piece], stretches: Stretches, workspace: _Workspace, written: _Written) -> None:
+        """Read together, in the order of senders and chunks, and sorted stably."""
+        arena = workspace.arena.of(sum(end - start for start, end in stretches))
+        filled = 0
+        for piece, (start, end) in zip(pieces, stretches, strict=True):
+            if end > start:
+                until = filled + end - start
+                piece.fill(start, arena[filled:until])
+                filled = until
+        batch = batch_of(self._context.format, arena)
+        self._put(batch, sort_order(batch), workspace, written)
+
+    def _put(self, batch: AnyBatch, order: Rows, workspace: _Workspace, written: _Written) -> None:
+        """Gathers and writes the batch's records in this order, block by block."""
+        written.saw(batch, order)
+        begin = 0
+        for end, size in self._blocks(batch, order, workspace.sink.block):
+            self._context.go_on()
+            room = workspace.sink.room(size)
+            gather(batch, order[begin:end], room)
+            written.proof += prove(room, self._context.format) if self._context.proof else Proof(end - begin, size, 0)
+            workspace.sink.take(size)
+            self._progress(size)
+            begin = end
+
+    def _blocks(self, batch: AnyBatch, order: Rows, block: int) -> list[tuple[int, int]]:
+        """Where each block ends in the order, and its bytes."""
+        if isinstance(self._context.format, Fixed):
+            length = self._context.format.length
+            step = max(1, block // length)
+            ends = range(step, len(order) + step, step)
+            return [(min(end, len(order)), (min(end, len(order)) - (end - step)) * length) for end in ends]
+        reached = np.cumsum(batch.sizes(order))
+        found: list[tuple[int, int]] = []
+        begin, done = 0, 0
+        while begin < len(order):
+            begin = max(begin + 1, int(np.searchsorted(reached, done + block, side="right")))
+            found.append((begin, int(reached[begin - 1]) - done))
+            done = int(reached[begin - 1])
+        return found
+
+    # ---- what was kept
+
+    def _kept(self, partition: int, expected: Proof) -> OutputFile | None:
+        """The output of an earlier attempt, if it is whole and what is declared now."""
+        path = self._context.place.output_file(partition)
+        manifest = read_manifest(self._context.place.manifest_of(path))
+        if manifest is None or not self._context.vouched(manifest, Kind.OUTPUT) or manifest.proof != expected:
+            return None
+        if not is_whole(path, manifest) or (self._context.proof and prove_file(path, self._context.format) != expected):
+            return None
+        match manifest.extra:
+            case {"first_key": str(first), "last_key": str(last)}:
+                return OutputFile(partition, expected, bytes.fromhex(first), bytes.fromhex(last))
+            case _:
+                return None
+
+    def _manifest(self, name: str, output: OutputFile) -> Manifest:
+        return Manifest(
+            name=name,
+            job=self._context.job,
+            kind=Kind.OUTPUT,
+            boundaries=self._context.boundaries,
+            records=output.proof.records,
+            size=output.proof.size,
+            checksum=output.proof.checksum,
+            crc=None,
+            extra={"first_key": output.first_key.hex(), "last_key": output.last_key.hex()},
+        )
+
+    # ---- below
+
+    def _borrow(self) -> _Workspace:
+        with self._lock:
+            return self._workspaces.pop() if self._workspaces else _Workspace(self._budget.block)
+
+    def _give_back(self, workspace: _Workspace) -> None:
+        with self._lock:
+            self._workspaces.append(workspace)
+
+    def _progress(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+            done = 100.0 * self._done / self._size
+        self._context.progress(min(done, 100.0))

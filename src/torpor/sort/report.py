@@ -1,0 +1,230 @@
+"""What came of a sort, how fast was it, and who did how much of it?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from torpor.sort.machine.history import Transition, lines
+from torpor.sort.machine.states import MASTER_TERMINAL, WORKING
+from torpor.sort.proof import Proof
+
+
+class Outcome(StrEnum):
+    VALID = "valid"
+    """Every record that was read was written, and all of them lie in order."""
+    UNPROVEN = "unproven"
+    """It came to its end, and nobody looked: `--no-proof`."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    index: int
+    identity: str
+    attempts: int = 1
+    read: Proof = field(default_factory=Proof)
+    written: Proof = field(default_factory=Proof)
+    durations: Mapping[str, float] = field(default_factory=dict)
+    """Seconds in each state, over all attempts."""
+    retries: int = 0
+    resent: int = 0
+    """Parts sent again, because their receiver had lost them."""
+    history: tuple[Transition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    job: str
+    outcome: Outcome
+    format: str
+    partitions: int
+    seconds: float
+    """From the master's start to its end."""
+    reason: str = ""
+    """Why it failed."""
+    proof: Proof = field(default_factory=Proof)
+    """Of everything that was written; the checksum counts only where the outcome is valid."""
+    durations: Mapping[str, float] = field(default_factory=dict)
+    """Seconds in each of the master's states."""
+    history: tuple[Transition, ...] = ()
+    """The master's."""
+    workers: tuple[WorkerReport, ...] = ()
+
+    @property
+    def working_seconds(self) -> float:
+        """From when all workers were there: how long somebody took to start them says nothing of the sort."""
+        return self.history[-1].at - self.history[0].at if len(self.history) > 1 else self.seconds
+
+    @property
+    def waited_seconds(self) -> float:
+        """For workers to come."""
+        return max(0.0, self.seconds - self.working_seconds)
+
+    @property
+    def megabytes_per_second(self) -> float:
+        return self.proof.size / 1e6 / self.working_seconds if self.working_seconds > 0 else 0.0
+
+    @property
+    def skew(self) -> float:
+        """The largest share."""
+        return max((self.share(worker) for worker in self.workers), default=0.0)
+
+    def share(self, worker: WorkerReport) -> float:
+        """What a worker wrote, of what each would have written had all written the same. In bytes: lines differ in length."""
+        written = sum(one.written.size for one in self.workers)
+        return worker.written.size * len(self.workers) / written if written else 0.0
+
+
+# ── for people ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_text(report: JobReport) -> str:
+    """The verdict comes last, where the eye rests once everything has scrolled by."""
+    blocks = [
+        *(_history(name, history) for name, history in histories(report) if history),
+        _table(report) if report.workers else [],
+        [f"{name:<10}{value}" for name, value in facts(report)],
+        [verdict(report)],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def verdict(report: JobReport) -> str:
+    match report.outcome:
+        case Outcome.FAILED:
+            return f"failed after {seconds_text(report.seconds)}: {report.reason or 'nobody said why'}"
+        case Outcome.VALID | Outcome.UNPROVEN:
+            amount = f"{counted(report.proof.records, 'record')}, {size_text(report.proof.size)}"
+            speed = f"{seconds_text(report.working_seconds)} ({report.megabytes_per_second:,.0f} MB/s)"
+            waited = f", after waiting {seconds_text(report.waited_seconds)} for workers" if report.waited_seconds else ""
+            return f"{report.outcome.value}: {amount} in {speed}{waited}"
+
+
+def facts(report: JobReport) -> list[tuple[str, str]]:
+    told = [("job", report.job), ("format", report.format)]
+    told.append(("sorted by", f"{counted(len(report.workers), 'worker')}, in {counted(report.partitions, 'partition')}"))
+    if report.proof.records:
+        told.append(("skew", f"{report.skew:.2f} (the largest share, of the fair one)"))
+    told.append(("checksum", checksum_text(report)))
+    phases = [f"{state} {seconds_text(spent)}" for state, spent in report.durations.items() if state not in MASTER_TERMINAL]
+    if phases:
+        told.append(("master", ", ".join(phases)))
+    return told
+
+
+def histories(report: JobReport) -> list[tuple[str, tuple[Transition, ...]]]:
+    return [("master", report.history), *((f"worker {worker.index}", worker.history) for worker in report.workers)]
+
+
+HEADINGS = (
+    "worker",
+    "attempts",
+    "read",
+    "written",
+    "share",
+    *(state.value for state in WORKING),
+    "retries",
+    "resent",
+    "identity",
+)
+
+
+def cells(report: JobReport, worker: WorkerReport) -> tuple[str, ...]:
+    """One worker in the order of the headings."""
+    return (
+        str(worker.index),
+        str(worker.attempts),
+        f"{worker.read.records:,}",
+        f"{worker.written.records:,}",
+        f"{report.share(worker):.2f}",
+        *(seconds_text(worker.durations[state]) if state in worker.durations else "-" for state in WORKING),
+        str(worker.retries),
+        str(worker.resent),
+        worker.identity,
+    )
+
+
+def _table(report: JobReport) -> list[str]:
+    rows = [HEADINGS, *(cells(report, worker) for worker in report.workers)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # Numbers stand right; the identity, which is last, has any length.
+    return ["  ".join([*(cell.rjust(width) for cell, width in zip(row, widths[:-1], strict=False)), row[-1]]) for row in rows]
+
+
+def _history(name: str, history: Sequence[Transition]) -> list[str]:
+    return [f"history of {name}", *(f"  {line}" for line in lines(history))]
+
+
+def checksum_text(report: JobReport) -> str:
+    return checksum(report) or "not taken"
+
+
+def checksum(report: JobReport) -> str | None:
+    """Only of what was read and written alike: the sum over a part of the records would be mistaken for that over all."""
+    return f"{report.proof.checksum:#018x}" if report.outcome is Outcome.VALID else None
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.012 s`, `1.63 s`, `75.2 s`, `1,234 s`: three digits or four, which is all that a measurement is worth."""
+    places = 3 if seconds < 1 else 2 if seconds < 10 else 1 if seconds < 1000 else 0
+    return f"{seconds:,.{places}f} s"
+
+
+def size_text(size: int) -> str:
+    """In powers of ten, as the speed is."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:,.2f} {unit}"
+    return f"{size} B"
+
+
+# ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_plain(report: JobReport) -> dict[str, Any]:
+    """What JSON can say; the names are a promise. Checksums are text: 64 bits are more than every reader of JSON keeps."""
+    return {
+        "job": report.job,
+        "outcome": report.outcome.value,
+        "reason": report.reason,
+        "format": report.format,
+        "records": report.proof.records,
+        "size_bytes": report.proof.size,
+        "checksum": checksum(report),
+        "partitions": report.partitions,
+        "seconds": report.seconds,
+        "working_s": report.working_seconds,
+        "waited_s": report.waited_seconds,
+        "megabytes_per_second": report.megabytes_per_second,
+        "skew": report.skew,
+        "durations_s": dict(report.durations),
+        "history": plain_history(report.history),
+        "workers": [
+            {
+                "index": worker.index,
+                "identity": worker.identity,
+                "attempts": worker.attempts,
+                "records_in": worker.read.records,
+                "size_in_bytes": worker.read.size,
+                "records_out": worker.written.records,
+                "size_out_bytes": worker.written.size,
+                "share": report.share(worker),
+                "durations_s": dict(worker.durations),
+                "retries": worker.retries,
+                "resent_parts": worker.resent,
+                "history": plain_history(worker.history),
+            }
+            for worker in report.workers
+        ],
+    }
+
+
+def plain_history(history: Sequence[Transition]) -> list[dict[str, Any]]:
+    return [
+        {"from": one.source, "to": one.target, "at": one.at, "reason": one.reason, "attempt": one.attempt} for one in history
+    ]

@@ -1,0 +1,38 @@
+"""How large is a chunk, a block, a message, a partition, and how many of them are there?"""
+
+from torpor.sort.errors import Refused
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+BLOCK = 2 * MIB
+"""What is read, gathered or written at once: large enough for the disk, small enough for the cache."""
+MESSAGE = 1 * MIB
+"""What one message of a data stream carries at most."""
+SMALLEST_MEMORY = 4 * MIB
+SAMPLES = 4_000
+"""Positions that each worker draws."""
+
+UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1 << 40}
+
+
+def parse_size(text: str, what: str = "--memory") -> int:
+    number, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in "KMGT" and text else (text, "")
+    if not (number.isascii() and number.isdecimal() and len(number) <= 18):
+        raise Refused("bad_size", f"{what} {text!r} is not a size; allowed are whole bytes or a number with K, M, G or T")
+    return int(number) * UNITS[unit]
+
+
+def chunk_bytes(memory: int) -> int:
+    """What is sorted at once in the sweep; two threads hold it raw, sorted and in keys."""
+    return min(8 * MIB, max(memory // 16, 256 * KIB))
+
+
+def partition_bytes(memory: int) -> int:
+    """What a partition should weigh: two threads hold one each, with its keys, and samples miss by a third."""
+    return min(64 * MIB, max(memory // 8, 256 * KIB))
+
+
+def partitions(total_bytes: int, workers: int, memory: int) -> int:
+    """As many for each worker; a function of data and settings alone."""
+    each = -(-total_bytes // (workers * partition_bytes(memory)))
+    return workers * max(1, each)

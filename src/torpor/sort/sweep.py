@@ -1,0 +1,255 @@
+"""How does the input become sorted, partitioned runs, in one sweep?"""
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torpor.sort.budget import STRIPE_CHUNKS
+from torpor.sort.buffers import Room
+from torpor.sort.context import Context
+from torpor.sort.errors import Broken
+from torpor.sort.files import Kind, Manifest, broken, is_whole, read_manifest, remove, write_manifest, writing
+from torpor.sort.inputs import Chunk, Segment, check_unchanged, chunks
+from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, Offsets, Words, batch_of, join
+from torpor.sort.kernels.gather import gather
+from torpor.sort.kernels.order import rows_of, sorted_packed
+from torpor.sort.kernels.partition import Cuts, cuts_of, split
+from torpor.sort.machine.records import SortReport
+from torpor.sort.proof import Proof, total
+from torpor.sort.proving import count, declare, prove_file
+from torpor.sort.record import Fixed
+from torpor.sort.runs import MappedRuns, Runs, SortedChunk, SpilledRuns, Stripe
+from torpor.sort.spreading import spread
+
+NOTHING = np.zeros(0, dtype=np.uint8)
+
+
+def sweep(context: Context) -> tuple[Runs, SortReport]:
+    """Reads all records once. Broken if an input is not what it was when it was found."""
+    began = time.monotonic()
+    check_unchanged(context.inputs)
+    found = chunks(context.inputs, context.format, context.budget.chunk)
+    counter = _Counter(context, len(found))
+    if context.budget.lazily and isinstance(context.format, Fixed):
+        runs: Runs = _keep_order(context, context.format, found, counter)
+    else:
+        runs = _spill(context, found, counter)
+    check_unchanged(context.inputs)
+    return runs, SortReport(total(runs.declared), runs.declared, time.monotonic() - began)
+
+
+class _Counter:
+    """How many chunks are done."""
+
+    def __init__(self, context: Context, chunks: int) -> None:
+        self._context = context
+        self._chunks = chunks
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def done(self, chunks: int) -> None:
+        with self._lock:
+            self._done += chunks
+            self._context.progress(100.0 * self._done / self._chunks)
+
+
+def _ordered(context: Context, cuts: Cuts, batch: Batch, chunk: Chunk) -> tuple[Words, Offsets]:
+    packed = sorted_packed(batch)
+    return packed, split(batch, packed, cuts, context.index, chunk.base)
+
+
+def _same(context: Context, chunk: Chunk, read: Proof, declared: Sequence[Proof]) -> None:
+    if total(declared) != read:
+        path = context.inputs.segments[chunk.segment].path
+        raise Broken(f"what was read at byte {chunk.start} of {path} is not what was sorted: {read} became {total(declared)}")
+
+
+def _add_up(partitions: int, declared: Sequence[Sequence[Proof]]) -> list[Proof]:
+    return [total(proofs[partition] for proofs in declared) for partition in range(partitions)]
+
+
+# ---- only the order
+
+
+class _Mapping:
+    """The segments as arrays. A file that is cut short while it is mapped ends the process; its successor says why."""
+
+    def __init__(self, segments: Sequence[Segment], format: Fixed) -> None:  # noqa: A002 - the product's word for it
+        self._maps: list[mmap.mmap] = []
+        self.batches = [FixedBatch(self._map(segment), format) for segment in segments]
+        whole = [batch for batch in self.batches if len(batch)]
+        self.batch = whole[0] if len(whole) == 1 else join(whole)
+        self.firsts = np.cumsum([0, *(len(batch) for batch in self.batches)]).tolist()
+
+    def _map(self, segment: Segment) -> Bytes:
+        if segment.start == segment.end:
+            return NOTHING
+        try:
+            descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                begin = segment.start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+                mapped = mmap.mmap(descriptor, segment.end - begin, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=begin)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise broken(error, segment.path, "mapping the input file") from error
+        mapped.madvise(mmap.MADV_WILLNEED)
+        self._maps.append(mapped)
+        return np.frombuffer(mapped, dtype=np.uint8)[segment.start - begin :]
+
+    def close(self) -> None:
+        # Arrays that are still about keep their maps alive, so nothing is unmapped by force.
+        self._maps.clear()
+
+
+def _keep_order(context: Context, format: Fixed, found: Sequence[Chunk], counter: _Counter) -> MappedRuns:  # noqa: A002
+    mapping = _Mapping(context.inputs.segments, format)
+    cuts = cuts_of(context.cut.boundaries)
+
+    def order(chunk: Chunk) -> tuple[SortedChunk, list[Proof]]:
+        data = mapping.batches[chunk.segment].data
+        start = chunk.start - context.inputs.segments[chunk.segment].start
+        batch = FixedBatch(data[start : start + chunk.size], format)
+        packed, begins = _ordered(context, cuts, batch, chunk)
+        places = begins * format.length
+        declared = count(begins, places)
+        if context.proof:
+            read, declared = declare(batch, packed, begins, NOTHING, places)
+            _same(context, chunk, read, declared)
+        counter.done(1)
+        return SortedChunk(mapping.firsts[chunk.segment] + start // format.length, packed, begins), declared
+
+    done = spread(order, found, context.budget.sweep_threads, context.go_on)
+    declared = _add_up(context.partitions, [proofs for _, proofs in done])
+    return MappedRuns(mapping.batch, format, [chunk for chunk, _ in done], declared, mapping.close)
+
+
+# ---- to run files
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Written:
+    stripe: Stripe
+    declared: list[Proof]
+
+
+class _Workspace(threading.local):
+    """What one thread uses for one chunk after the other."""
+
+    def __init__(self) -> None:
+        self.raw = Room()
+        self.sorted = Room()
+
+
+def _spill(context: Context, found: Sequence[Chunk], counter: _Counter) -> SpilledRuns:
+    cuts = cuts_of(context.cut.boundaries)
+    workspace = _Workspace()
+    stripes = [found[first : first + STRIPE_CHUNKS] for first in range(0, len(found), STRIPE_CHUNKS)]
+
+    def make(number: int) -> _Written:
+        written = _kept(context, number, stripes[number])
+        if written is None:
+            written = _write(context, cuts, workspace, number, stripes[number], counter)
+        else:
+            counter.done(len(stripes[number]))
+        return written
+
+    done = spread(make, range(len(stripes)), context.budget.sweep_threads, context.go_on)
+    declared = _add_up(context.partitions, [written.declared for written in done])
+    return SpilledRuns(context.format, [written.stripe for written in done], declared)
+
+
+def _write(
+    context: Context, cuts: Cuts, workspace: _Workspace, number: int, stripe: Sequence[Chunk], counter: _Counter
+) -> _Written:
+    path = context.place.run_file(number)
+    remove(context.place.manifest_of(path))
+    table = np.zeros((len(stripe), context.partitions + 1), dtype=np.int64)
+    declared: list[list[Proof]] = []
+    with writing(path, context.attempt, sync=context.sync_scratch, doing="writing the run") as writer:
+        for row, chunk in enumerate(stripe):
+            context.go_on()
+            out, places, proofs = _sort_chunk(context, cuts, workspace, chunk)
+            table[row] = writer.size + places
+            declared.append(proofs)
+            writer.write(out.data)
+            counter.done(1)
+    written = _Written(Stripe(path, table), _add_up(context.partitions, declared))
+    manifest = _manifest(context, stripe, written)
+    write_manifest(context.place.manifest_of(path), manifest, context.attempt, sync=context.sync_scratch)
+    return written
+
+
+def _sort_chunk(context: Context, cuts: Cuts, workspace: _Workspace, chunk: Chunk) -> tuple[Bytes, Offsets, list[Proof]]:
+    """The chunk's records in order, where each partition begins in them, and what each proves."""
+    raw = workspace.raw.of(chunk.size)
+    context.reader.read(chunk, raw.data)
+    batch = batch_of(context.format, raw)
+    packed, begins = _ordered(context, cuts, batch, chunk)
+    rows = rows_of(packed)
+    out = workspace.sorted.of(chunk.size)
+    gather(batch, rows, out)
+    reached = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(batch.sizes(rows), out=reached[1:])
+    places: Offsets = reached[begins]
+    if not context.proof:
+        return out, places, count(begins, places)
+    read, declared = declare(batch, packed, begins, out, places)
+    _same(context, chunk, read, declared)
+    return out, places, declared
+
+
+def _manifest(context: Context, stripe: Sequence[Chunk], written: _Written) -> Manifest:
+    proof = total(written.declared)
+    return Manifest(
+        name=written.stripe.path.name,
+        job=context.job,
+        kind=Kind.RUN,
+        boundaries=context.boundaries,
+        records=proof.records,
+        size=proof.size,
+        checksum=proof.checksum,
+        crc=None,
+        extra={
+            "chunks": _places(stripe),
+            "table": written.stripe.table.ravel().tolist(),
+            "records": [proof.records for proof in written.declared],
+            "sizes": [proof.size for proof in written.declared],
+            "checksums": [proof.checksum for proof in written.declared],
+        },
+    )
+
+
+def _places(stripe: Sequence[Chunk]) -> list[int]:
+    """Which chunks these are: where each begins, and where the last one ends."""
+    return [*(chunk.base for chunk in stripe), stripe[-1].base + stripe[-1].size]
+
+
+def _kept(context: Context, number: int, stripe: Sequence[Chunk]) -> _Written | None:
+    """A run that an earlier attempt has made, if it is whole."""
+    path = context.place.run_file(number)
+    manifest = read_manifest(context.place.manifest_of(path))
+    if manifest is None or not context.vouched(manifest, Kind.RUN) or not is_whole(path, manifest):
+        return None
+    match manifest.extra:
+        case {
+            "chunks": list(places),
+            "table": list(table),
+            "records": list(records),
+            "sizes": list(sizes),
+            "checksums": list(checksums),
+        }:
+            width = context.partitions + 1
+            if places != _places(stripe) or len(table) != len(stripe) * width:
+                return None
+            if context.proof and prove_file(path, context.format) != manifest.proof:
+                return None
+            declared = [Proof(*proof) for proof in zip(records, sizes, checksums, strict=True)]
+            return _Written(Stripe(path, np.array(table, dtype=np.int64).reshape(-1, width)), declared)
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""What master and workers say to each other, and how it gets there."""

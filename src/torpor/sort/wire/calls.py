@@ -1,0 +1,126 @@
+"""Which calls are there, and how are they answered?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from torpor.sort.machine.records import Goal, PartHeader, Terms
+from torpor.sort.status import JobStatus
+from torpor.sort.wire import convert
+from torpor.sort.wire.convert import Codec
+from torpor.sort.wire.failures import answered
+from torpor.sort.wire.requests import (
+    Abort,
+    Acknowledged,
+    GetStatus,
+    Heartbeat,
+    OwnStatus,
+    PartAcknowledged,
+    RegisterWorker,
+    ReportPhaseComplete,
+    SetPartitionBoundaries,
+    StartMerge,
+    StartShuffle,
+    SubmitSample,
+)
+
+PACKAGE = "torpor.sort"
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+class Kind(StrEnum):
+    CALL = "call"
+    """One message each way; served on a control address."""
+    PART = "part"
+    """A header, then raw bytes; served on a data address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request, Answer]):
+    service: str
+    name: str
+    request: Codec[Request, Any]
+    answer: Codec[Answer, Any]
+    kind: Kind = Kind.CALL
+
+    @property
+    def path(self) -> str:
+        return f"/{PACKAGE}.{self.service}/{self.name}"
+
+
+REGISTER_WORKER: Method[RegisterWorker, Terms] = Method("Master", "RegisterWorker", convert.REGISTER_WORKER, convert.TERMS)
+SUBMIT_SAMPLE: Method[SubmitSample, Acknowledged] = Method(
+    "Master", "SubmitSample", convert.SUBMIT_SAMPLE, convert.ACKNOWLEDGED
+)
+REPORT_PHASE_COMPLETE: Method[ReportPhaseComplete, Acknowledged] = Method(
+    "Master", "ReportPhaseComplete", convert.REPORT_PHASE_COMPLETE, convert.ACKNOWLEDGED
+)
+HEARTBEAT: Method[Heartbeat, Goal] = Method("Master", "Heartbeat", convert.HEARTBEAT, convert.GOAL)
+GET_JOB_STATUS: Method[GetStatus, JobStatus] = Method("Master", "GetStatus", convert.GET_STATUS, convert.JOB_STATUS)
+ABORT_JOB: Method[Abort, Acknowledged] = Method("Master", "Abort", convert.ABORT, convert.ACKNOWLEDGED)
+
+SET_PARTITION_BOUNDARIES: Method[SetPartitionBoundaries, Acknowledged] = Method(
+    "Worker", "SetPartitionBoundaries", convert.SET_PARTITION_BOUNDARIES, convert.ACKNOWLEDGED
+)
+START_SHUFFLE: Method[StartShuffle, Acknowledged] = Method(
+    "Worker", "StartShuffle", convert.START_SHUFFLE, convert.ACKNOWLEDGED
+)
+START_MERGE: Method[StartMerge, Acknowledged] = Method("Worker", "StartMerge", convert.START_MERGE, convert.ACKNOWLEDGED)
+SHUFFLE_DATA: Method[PartHeader, PartAcknowledged] = Method(
+    "Worker", "ShuffleData", convert.PART_HEADER, convert.PART_ACKNOWLEDGED, Kind.PART
+)
+GET_WORKER_STATUS: Method[GetStatus, OwnStatus] = Method("Worker", "GetStatus", convert.GET_STATUS, convert.OWN_STATUS)
+ABORT_WORKER: Method[Abort, Acknowledged] = Method("Worker", "Abort", convert.ABORT, convert.ACKNOWLEDGED)
+
+METHODS: tuple[Method[Any, Any], ...] = (
+    REGISTER_WORKER,
+    SUBMIT_SAMPLE,
+    REPORT_PHASE_COMPLETE,
+    HEARTBEAT,
+    GET_JOB_STATUS,
+    ABORT_JOB,
+    SET_PARTITION_BOUNDARIES,
+    START_SHUFFLE,
+    START_MERGE,
+    SHUFFLE_DATA,
+    GET_WORKER_STATUS,
+    ABORT_WORKER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A method and who answers it."""
+
+    method: Method[Any, Any]
+    handler: "grpc.RpcMethodHandler[Any, Any]"
+
+
+def answering(method: Method[Request, Answer], act: Callable[[Request], Answer]) -> Answering:
+    """Records in, records out; what the act raises of the sort's errors is raised again at the caller's."""
+    if method.kind is not Kind.CALL:
+        raise ValueError(f"{method.path} is a stream")
+
+    def behave(serialized: bytes, context: grpc.ServicerContext) -> bytes:
+        return answered(context, lambda: method.answer.to_bytes(act(method.request.from_bytes(serialized))))
+
+    return Answering(method, grpc.unary_unary_rpc_method_handler(behave))
+
+
+def handlers(*answers: Answering) -> list[grpc.GenericRpcHandler]:
+    """For one server; it must answer every call of its service and kind."""
+    for service, kind in {(each.method.service, each.method.kind) for each in answers}:
+        expected = {method.name for method in METHODS if (method.service, method.kind) == (service, kind)}
+        present = {each.method.name for each in answers if (each.method.service, each.method.kind) == (service, kind)}
+        if expected != present:
+            raise ValueError(f"nobody answers {', '.join(sorted(expected - present))} of {service}")
+    return [
+        grpc.method_handlers_generic_handler(
+            f"{PACKAGE}.{service}", {each.method.name: each.handler for each in answers if each.method.service == service}
+        )
+        for service in sorted({each.method.service for each in answers})
+    ]

@@ -1,0 +1,94 @@
+"""How does one reach a master or a worker?"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+
+from torpor.sort.errors import Unavailable
+from torpor.sort.wire.calls import Kind, Method
+from torpor.sort.wire.credentials import Join
+from torpor.sort.wire.failures import understood
+from torpor.sort.wire.guard import introduction
+from torpor.sort.wire.transport import channel_options
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+class Connection:
+    """To one address, as a member of the job. It connects when it is used, and again when it was lost."""
+
+    def __init__(self, address: str, join: Join, *, data: bool = False) -> None:
+        self.address = address
+        self._introduction = introduction(join)
+        options = channel_options(data=data)
+        self._channel = (
+            grpc.secure_channel(address, grpc.ssl_channel_credentials(join.certificate.encode()), options)
+            if join.tls
+            else grpc.insecure_channel(address, options)
+        )
+
+    def call(self, method: Method[Request, Answer], request: Request, timeout_s: float) -> Answer:
+        """Raises what the other side raised, or Unavailable."""
+        if method.kind is not Kind.CALL:
+            raise ValueError(f"{method.path} is a stream")
+        serialized = method.request.to_bytes(request)
+        try:
+            invoke: Callable[..., bytes] = self._channel.unary_unary(method.path)
+            answer = invoke(serialized, timeout=timeout_s, metadata=self._introduction)
+        except grpc.RpcError as error:
+            raise understood(error, self.address) from error
+        except ValueError as error:
+            raise _closed(self.address) from error
+        return method.answer.from_bytes(answer)
+
+    def stream(self, method: Method[Any, Answer], messages: Iterator[bytes], timeout_s: float | None) -> "Stream[Answer]":
+        """Begins to send; a thread of gRPC's takes the messages, as fast as the other side reads them."""
+        try:
+            begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = self._channel.stream_unary(method.path)
+            future = begin.future(messages, timeout=timeout_s, metadata=self._introduction)
+        except ValueError as error:
+            raise _closed(self.address) from error
+        return Stream(self.address, method, future)
+
+    def close(self) -> None:
+        """Ends what is under way, too."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Stream(Generic[Answer]):
+    """Messages on their way, and the answer that will come."""
+
+    def __init__(self, address: str, method: Method[Any, Answer], future: Any) -> None:
+        self._address = address
+        self._method = method
+        self._future = future
+
+    def when_over(self, act: Callable[[], None]) -> None:
+        """Answered, refused, broken or cancelled; perhaps at once."""
+        self._future.add_done_callback(lambda future: act())
+
+    def cancel(self) -> None:
+        self._future.cancel()
+
+    def answer(self) -> Answer:
+        """Waits for it; raises what the other side raised, or Unavailable."""
+        try:
+            serialized: bytes = self._future.result()
+        except grpc.FutureCancelledError as error:
+            raise _closed(self._address) from error
+        except grpc.RpcError as error:
+            raise understood(error, self._address) from error
+        return self._method.answer.from_bytes(serialized)
+
+
+def _closed(address: str) -> Unavailable:
+    # For a channel that is closed gRPC raises a bare ValueError.
+    return Unavailable(f"the connection to {address} has been closed")

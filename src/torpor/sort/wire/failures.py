@@ -1,0 +1,92 @@
+"""How does an error cross the wire and come out the same?"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Never, TypeVar
+
+import grpc
+
+from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
+from torpor.sort.wire.convert import text
+
+CODE = "torpor-code"
+STRANGER = "stranger"
+
+MAX_DETAILS = 2_000
+"""In bytes. Details travel in a header, every byte that is not ASCII as three, and beyond 8 KiB a header may be dropped."""
+
+# With the code that goes along; a refusal brings its own.
+STATUS_OF: Mapping[type[SortError], tuple[grpc.StatusCode, str]] = {
+    Refused: (grpc.StatusCode.FAILED_PRECONDITION, "refused"),
+    NotYet: (grpc.StatusCode.UNAVAILABLE, "not_yet"),
+    Unavailable: (grpc.StatusCode.UNAVAILABLE, "unavailable"),
+    Stale: (grpc.StatusCode.ABORTED, "stale"),
+    Broken: (grpc.StatusCode.INTERNAL, "broken"),
+    SortError: (grpc.StatusCode.INTERNAL, "broken"),
+}
+ERROR_OF: Mapping[tuple[grpc.StatusCode, str], Callable[[str], SortError]] = {
+    (grpc.StatusCode.UNAVAILABLE, "not_yet"): NotYet,
+    (grpc.StatusCode.UNAVAILABLE, "unavailable"): Unavailable,
+    (grpc.StatusCode.ABORTED, "stale"): Stale,
+    (grpc.StatusCode.INTERNAL, "broken"): Broken,
+}
+REFUSALS = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED})
+
+# What gRPC itself answers, without a code of ours; whatever is not here is trouble on the way and tried again.
+TRANSPORT_MEANS: Mapping[grpc.StatusCode, Callable[[str], SortError]] = {
+    # Too many streams at once: there is somebody, and its hands are full.
+    grpc.StatusCode.RESOURCE_EXHAUSTED: NotYet,
+    grpc.StatusCode.UNAUTHENTICATED: lambda message: Refused(STRANGER, message),
+    grpc.StatusCode.UNIMPLEMENTED: lambda message: Refused("unknown_call", message),
+}
+
+Answer = TypeVar("Answer")
+_log = logging.getLogger("torpor.sort.wire")
+
+
+def tell(context: grpc.ServicerContext, error: SortError) -> Never:
+    """Ends a call with this error."""
+    status, code = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+    if isinstance(error, Refused):
+        code = error.code
+        status = grpc.StatusCode.UNAUTHENTICATED if code == STRANGER else status
+    context.set_trailing_metadata(((CODE, code),))
+    context.abort(status, text(error.message).encode()[:MAX_DETAILS].decode(errors="ignore"))
+
+
+def answered(context: grpc.ServicerContext, act: Callable[[], Answer]) -> Answer:
+    """What the act returns; what it raises is told to the caller."""
+    failure: SortError
+    try:
+        return act()
+    except SortError as error:
+        failure = error
+    except Exception as error:
+        _log.exception("a call broke")
+        failure = Broken(f"a call broke: {type(error).__name__}: {error}")
+    tell(context, failure)
+
+
+def understood(error: grpc.RpcError, whom: str) -> SortError:
+    """What the other side raised, or what became of the way there."""
+    status, details = error.code(), error.details() or ""
+    code = _code_of(error)
+    if code is not None and (make := ERROR_OF.get((status, code))):
+        return make(details)
+    if code is not None and status in REFUSALS:
+        return Refused(code, details)
+    if "larger than max" in details:
+        # gRPC has one status for this and for a lack of room, and only the latter passes by waiting.
+        return Broken(f"a message to or from {whom} is too large: {details}")
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return Refused(
+            STRANGER, f"{whom} does not have this job's certificate: another job listens there, or the join file is old"
+        )
+    return TRANSPORT_MEANS.get(status, Unavailable)(f"{whom} cannot be reached: {status.name.lower()}: {details}")
+
+
+def _code_of(error: grpc.RpcError) -> str | None:
+    for metadatum in error.trailing_metadata() or ():
+        if metadatum.key == CODE:
+            return str(metadatum.value)
+    return None

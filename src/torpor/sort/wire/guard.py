@@ -1,0 +1,56 @@
+"""Is a caller one of the job's?"""
+
+import hmac
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from torpor.sort.errors import Refused
+from torpor.sort.wire.credentials import Join
+from torpor.sort.wire.failures import STRANGER, tell
+
+HEADER = "authorization"
+
+if TYPE_CHECKING:
+    # It has types in its stubs alone.
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+def introduction(join: Join) -> tuple[tuple[str, str], ...]:
+    """The metadata that goes with every call."""
+    return ((HEADER, f"Bearer {join.token}"),)
+
+
+class Guard(grpc.ServerInterceptor):
+    """Lets through who knows the token; GetStatus also without, where only this machine can ask."""
+
+    def __init__(self, join: Join, *, open_status: bool) -> None:
+        self._expected = f"Bearer {join.token}".encode()
+        self._open_status = open_status
+
+    def intercept_service(
+        self,
+        continuation: "Callable[[grpc.HandlerCallDetails], Handler | None]",
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "Handler | None":
+        if self._knows(handler_call_details) or (
+            self._open_status and handler_call_details.method.rpartition("/")[2] == "GetStatus"
+        ):
+            return continuation(handler_call_details)
+        return DENIED
+
+    def _knows(self, details: grpc.HandlerCallDetails) -> bool:
+        given = [value for key, value in details.invocation_metadata or () if key == HEADER]
+        if len(given) != 1:
+            return False
+        token = given[0].encode() if isinstance(given[0], str) else given[0]
+        return hmac.compare_digest(token, self._expected)
+
+
+def _deny(messages: object, context: grpc.ServicerContext) -> bytes:
+    tell(context, Refused(STRANGER, "a stranger: this call does not carry the job's token, which is in the master's join file"))
+
+
+# Of the streaming kind for every call, so that nothing of what a stranger sends is read first.
+DENIED: "Handler" = grpc.stream_unary_rpc_method_handler(_deny)

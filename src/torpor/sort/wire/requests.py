@@ -1,0 +1,119 @@
+"""What does each call carry, beyond what the machines remember?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torpor.sort.machine.history import Transition
+from torpor.sort.machine.records import Beat, Cut, Peer, Report, Sample
+from torpor.sort.machine.states import Phase
+from torpor.sort.proof import Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Which life of which worker a call is about: to the master the one that calls, to a worker the one that is called."""
+
+    job: str = ""
+    worker: int | str | None = None
+    """Its index; its identity as long as there is no index; None for somebody who only asks."""
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    identity: str
+    nonce: str
+    """Drawn anew by each process: the same nonce is the same attempt."""
+    asked: int | None
+    """The index that the worker asks for."""
+    control: str
+    """HOST:PORT"""
+    data: str
+    size: int
+    """Bytes of input."""
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterWorker:
+    caller: Caller
+    registration: Registration
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitSample:
+    caller: Caller
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPhaseComplete:
+    caller: Caller
+    report: Report
+    history: tuple[Transition, ...] = ()
+    """What has happened to the worker so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    caller: Caller
+    beat: Beat
+
+
+@dataclass(frozen=True, slots=True)
+class SetPartitionBoundaries:
+    caller: Caller
+    cut: Cut
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartShuffle:
+    caller: Caller
+    declared: Mapping[int, tuple[Proof, ...]] = field(default_factory=dict)
+    """For each partition of the called worker what each sender declared."""
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartMerge:
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatus:
+    caller: Caller = Caller()
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    caller: Caller
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """It was taken, or had been before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartAcknowledged:
+    taken: bool
+    """False: the part was whole before, and nothing of this stream was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStatus:
+    """How a worker stands, as it tells it itself."""
+
+    job: str
+    index: int | None
+    identity: str
+    attempt: int
+    state: str
+    phase: Phase
+    progress: float
+    message: str
+    durations: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    history: tuple[Transition, ...] = ()

@@ -1,0 +1,74 @@
+"""How does a master or a worker listen?"""
+
+import errno
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import grpc
+
+from torpor.sort.errors import Refused
+from torpor.sort.wire.credentials import Join, is_loopback, split_address
+from torpor.sort.wire.guard import Guard
+from torpor.sort.wire.transport import server_options
+
+WAITING_PER_THREAD = 8
+"""Streams that may wait for a thread of a data server; each holds a window of bytes at most. More are sent away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    server: grpc.Server
+    address: str
+    """HOST:PORT, with the port that was found if any would do."""
+    threads: ThreadPoolExecutor
+
+    def stop(self, grace_s: float) -> None:
+        """Takes no more calls, waits so long for those under way, then cuts them off."""
+        self.server.stop(grace_s).wait()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def serve(handlers: Sequence[grpc.GenericRpcHandler], listen: str, join: Join, threads: int, *, data: bool) -> Serving:
+    """A server with threads of its own, so that data streams never take those that answer Abort, GetStatus and signals."""
+    host, port = split_address(listen)
+    _refuse_if_taken(host, port)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="sort-data" if data else "sort-control")
+    server = grpc.server(
+        pool,
+        handlers=list(handlers),
+        interceptors=[Guard(join, open_status=is_loopback(host) and not join.tls)],
+        options=server_options(data=data),
+        maximum_concurrent_rpcs=threads * (1 + WAITING_PER_THREAD) if data else None,
+    )
+    bracketed = f"[{host}]" if ":" in host else host
+    try:
+        bound = (
+            server.add_secure_port(
+                f"{bracketed}:{port}", grpc.ssl_server_credentials([(join.private_key.encode(), join.certificate.encode())])
+            )
+            if join.tls
+            else server.add_insecure_port(f"{bracketed}:{port}")
+        )
+    except RuntimeError as error:
+        # Somebody was faster than we after we had looked.
+        raise Refused("port_in_use", f"nobody can listen on {listen}: {error}") from error
+    server.start()
+    return Serving(server, f"{bracketed}:{bound}", pool)
+
+
+def _refuse_if_taken(host: str, port: int) -> None:
+    """gRPC does not say why it cannot listen; a plain socket does."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise Refused("bad_address", f"{host!r} is no host to listen on: {error.strerror}") from error
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Refused("port_in_use", f"port {port} of {host} is in use; another can be given, or 0 for any") from error
+            raise Refused("bad_address", f"nobody can listen on {host}:{port}: {error.strerror}") from error

@@ -1,0 +1,131 @@
+"""How does one part get from its sender to its receiver?"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+import grpc
+
+from torpor.sort.errors import Broken, Refused, Unavailable
+from torpor.sort.machine.records import PartHeader
+from torpor.sort.wire.calls import SHUFFLE_DATA, Answering
+from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.failures import answered
+from torpor.sort.wire.requests import PartAcknowledged
+
+AHEAD = 2
+"""Blocks that are made while another is on its way."""
+
+Accept = Callable[[PartHeader, Iterator[bytes]], bool]
+"""Takes a part; False if it was whole before. It may return before the blocks have ended: the rest is not read."""
+
+
+def send_part(
+    connection: Connection, header: PartHeader, blocks: Iterable[bytes | memoryview], timeout_s: float | None = None
+) -> bool:
+    """True when the receiver has taken it, False when it had it before; else what the receiver raised, or Unavailable.
+
+    The blocks are asked for in the calling thread only, and none after this returns: their buffer may be used again.
+    """
+    feed = _Feed()
+    feed.put(SHUFFLE_DATA.request.to_bytes(header))
+    stream = connection.stream(SHUFFLE_DATA, feed, timeout_s)
+    stream.when_over(feed.close)
+    try:
+        for block in blocks:
+            if not feed.put(bytes(block)):
+                break
+        else:
+            feed.end()
+    except BaseException:
+        # Before the feed ends: a part that is cut short must not look like a whole one.
+        stream.cancel()
+        feed.close()
+        raise
+    return stream.answer().taken
+
+
+def receiving(accept: Accept) -> Answering:
+    """What serves ShuffleData on a data address."""
+
+    def behave(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        def act() -> bytes:
+            first = _next(messages)
+            if first is None:
+                raise Unavailable("a part's stream ended before its header")
+            header = SHUFFLE_DATA.request.from_bytes(first)
+            return SHUFFLE_DATA.answer.to_bytes(PartAcknowledged(accept(header, _announced(header, messages))))
+
+        return answered(context, act)
+
+    return Answering(SHUFFLE_DATA, grpc.stream_unary_rpc_method_handler(behave))
+
+
+def refuse_if_not_for(header: PartHeader, job: str, receiver: int) -> None:
+    """An address may belong to somebody else by now."""
+    if header.job != job:
+        raise Refused("other_job", f"this is a worker of job {job}, not of {header.job}")
+    if header.receiver != receiver:
+        raise Refused("other_worker", f"this is worker {receiver}, not {header.receiver}")
+
+
+def _announced(header: PartHeader, messages: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks; an end before all announced bytes are there is never a silent one."""
+    remaining = header.proof.size
+    what = f"partition {header.partition} from worker {header.sender}"
+    while (block := _next(messages)) is not None:
+        remaining -= len(block)
+        if remaining < 0:
+            raise Broken(f"the part of {what} is longer than the {header.proof.size} bytes that were announced")
+        yield block
+    if remaining:
+        raise Unavailable(f"the part of {what} broke off {remaining} bytes before its end")
+
+
+def _next(messages: Iterator[bytes]) -> bytes | None:
+    try:
+        return next(messages, None)
+    except grpc.RpcError as error:
+        raise Unavailable("the sender of a part has gone away") from error
+
+
+class _Feed(Iterator[bytes]):
+    """Messages from the thread that makes them to the one of gRPC's that sends them, a few ahead."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._messages: deque[bytes] = deque()
+        self._is_ended = False
+        self._is_closed = False
+
+    def put(self, message: bytes) -> bool:
+        """Waits for room; False when nobody will take it any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or len(self._messages) < AHEAD)
+            if self._is_closed:
+                return False
+            self._messages.append(message)
+            self._changed.notify_all()
+            return True
+
+    def end(self) -> None:
+        """That was all."""
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody asks for messages any more."""
+        with self._changed:
+            self._is_closed = True
+            self._messages.clear()
+            self._changed.notify_all()
+
+    def __next__(self) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._is_ended or bool(self._messages))
+            if not self._messages:
+                raise StopIteration
+            message = self._messages.popleft()
+            self._changed.notify_all()
+            return message

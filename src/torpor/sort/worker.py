@@ -1,0 +1,253 @@
+"""How does a worker live, from its first line to its exit code?
+
+It takes its directories, looks at what an earlier life left in them, serves, registers, and then does what its machine says.
+"""
+
+import os
+import platform
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.sort.answering import Answers
+from torpor.sort.codec import from_plain
+from torpor.sort.context import Stopped
+from torpor.sort.driver import Driver
+from torpor.sort.ending import Ending
+from torpor.sort.errors import Broken, Refused, SortError, Stale, Unavailable
+from torpor.sort.hands import Hands
+from torpor.sort.hold import Holding
+from torpor.sort.inputs import Inputs, find
+from torpor.sort.journal import Journal
+from torpor.sort.machine.history import lines
+from torpor.sort.machine.states import WorkerState as W
+from torpor.sort.machine.worker import Broke, Command, Event, Restarted, Started, Worker, step
+from torpor.sort.options import WorkerOptions
+from torpor.sort.place import STATE, Place
+from torpor.sort.pulse import Pulse
+from torpor.sort.record import parse
+from torpor.sort.status import JobStatus
+from torpor.sort.wire.calls import ABORT_JOB, GET_JOB_STATUS
+from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.credentials import Join, load_join, split_address
+from torpor.sort.wire.requests import Abort, Caller, GetStatus
+from torpor.sort.wire.serving import Serving, serve
+from torpor.sort.workbench import Workbench
+
+CONTROL_THREADS = 4
+DATA_THREADS = 4
+CALL_S = 10.0
+"""How long one call to the master may take."""
+RETRY_S = 0.2
+
+# A worker that cannot read its input cannot ever take part: the others need not wait for it.
+FAILS_THE_JOB = frozenset({"missing_input", "unreadable_input", "special_input", "truncated"})
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the journal holds: the machine, and what it reads."""
+
+    worker: Worker
+    inputs: Inputs
+
+
+def work(options: WorkerOptions) -> int:
+    if options.end_with_parent:
+        end_with_parent()
+    join = load_join(options.join)
+    with (
+        Connection(options.master, join) as master,
+        Place(_scratch(options), options.output, share_output=options.share_output) as place,
+    ):
+        place.refuse_overlap(options.inputs)
+        place.lock(options.deadlines.lock)
+        job = _find_master(master, options, say)
+        identity = _identity(options)
+        try:
+            inputs = _inputs(options, job)
+            place.claim_output(job.job, identity)
+            return _live(options, join, master, place, job, identity, inputs)
+        except Refused as error:
+            if error.code in FAILS_THE_JOB:
+                _fail_the_job(master, job, identity, error)
+            raise
+        except Broken as error:
+            _fail_the_job(master, job, identity, error)
+            raise
+
+
+def say(line: str) -> None:
+    print(f"worker: {line}", file=sys.stderr, flush=True)
+
+
+def _scratch(options: WorkerOptions) -> Path:
+    return options.scratch or options.output / STATE / "worker"
+
+
+def _identity(options: WorkerOptions) -> str:
+    """The same for the same command on the same machine, so that one that comes back is recognised."""
+    if options.index is not None:
+        return f"index {options.index}"
+    return ":".join([platform.node(), *(str(path.absolute()) for path in options.inputs), str(options.output.absolute())])
+
+
+def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str], None]) -> JobStatus:
+    """Which job this is and what its records look like; a master that is being started again is waited for."""
+    end = time.monotonic() + options.deadlines.master_grace
+    while True:
+        try:
+            return master.call(GET_JOB_STATUS, GetStatus(), CALL_S)
+        except Unavailable as error:
+            if time.monotonic() > end:
+                raise Unavailable(f"no master for {options.deadlines.master_grace:g} s: {error.message}") from error
+            log(f"looking for the master: {error.message}")
+            time.sleep(min(1.0, options.deadlines.master_grace / 10))
+
+
+def _inputs(options: WorkerOptions, job: JobStatus) -> Inputs:
+    if options.slice is not None:
+        import json
+
+        return from_plain(Inputs, json.loads(options.slice.read_text()))
+    return find(options.inputs, parse(job.format))
+
+
+def _fail_the_job(master: Connection, job: JobStatus, identity: str, error: SortError) -> None:
+    try:
+        master.call(ABORT_JOB, Abort(Caller(job.job, identity), f"{identity}: {error.message}"), CALL_S)
+    except SortError as trouble:
+        say(f"the master could not be told: {trouble.message}")
+
+
+def _live(
+    options: WorkerOptions, join: Join, master: Connection, place: Place, job: JobStatus, identity: str, inputs: Inputs
+) -> int:
+    journal = Journal(place.journal)
+    journal.reserve()
+    saved = journal.load(Saved)
+    before = saved.worker if saved is not None and saved.worker.job == job.job else None
+    if before is not None and before.job_done:
+        say("this job is completed, and so is this worker's output")
+        return Ending.COMPLETED
+    nudge = threading.Event()
+    driver: Driver[Worker, Event, Command] = Driver(
+        before or Worker(identity, job.job),
+        step=step,
+        save=lambda worker: journal.save(Saved(worker, inputs)),
+        broke=_broke,
+        log=say,
+        entered=nudge.set,
+        holding=Holding(options.hold),
+    )
+    bench = Workbench(options, join, master, place, driver, inputs, secrets.token_hex(8), nudge, say)
+    _end_on_signals(driver)
+    answers = Answers(bench)
+    listen = options.listen or f"{_own_host(options.master)}:0"
+    with (
+        closing_soon(serve(answers.control(), listen, join, CONTROL_THREADS, data=False)) as control,
+        closing_soon(serve(answers.data(), _beside(listen), join, DATA_THREADS, data=True)) as data,
+    ):
+        hands = Hands(bench, Pulse(bench), control.address, data.address)
+        try:
+            if saved is not None and before is not None and saved.inputs != inputs:
+                raise Broken(f"the input of {identity} was changed during the job")
+            _take_up(driver, hands, before, options)
+            code = driver.run()
+        finally:
+            hands.close()
+    for line in lines(driver.value.history):
+        say(line)
+    return code
+
+
+def _own_host(master: str) -> str:
+    """The address by which this machine reaches the master, and others this machine."""
+    host, port = split_address(master)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            own = str(probe.getsockname()[0])
+    except OSError as error:
+        raise Refused("bad_address", f"the master's host {host!r} is not known: {error.strerror}") from error
+    return f"[{own}]" if ":" in own else own
+
+
+def _beside(listen: str) -> str:
+    """Where parts come in: the next port, or any if any will do."""
+    host, port = listen.rsplit(":", 1)
+    return f"{host}:{int(port) + 1 if int(port) else 0}"
+
+
+@contextmanager
+def closing_soon(serving: Serving) -> Iterator[Serving]:
+    try:
+        yield serving
+    finally:
+        serving.stop(0.2)
+
+
+def _take_up(driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, options: WorkerOptions) -> None:
+    """From nothing, from a completed life, or from the midst of one that was killed."""
+    if before is None or not options.resume:
+        hands.remove_all_files()
+    if before is None:
+        driver.save_first()
+        driver.tell(Started())
+    elif before.state is W.COMPLETED and hands.output_is_whole():
+        driver.tell(Started())
+    elif before.state is W.COMPLETED:
+        # Completed is an end; what lost its output is another life, with the same memories.
+        driver.value = Worker(before.identity, before.job, cut=before.cut, history=before.history)
+        driver.save_first()
+        driver.tell(Started())
+    else:
+        if before.state is not W.FAILED:
+            driver.record(Broke("killed"))
+        driver.tell(Restarted("started again"))
+
+
+def _broke(error: Exception) -> Event | None:
+    match error:
+        case Stopped():
+            return None
+        case Stale():
+            return Broke(error.message)
+        case Broken() | Refused():
+            return Broke(error.message, fatal=True)
+        case SortError():
+            return Broke(error.message)
+        case _:
+            import traceback
+
+            traceback.print_exception(error)
+            return Broke(f"something unexpected happened: {type(error).__name__}: {error}")
+
+
+def _end_on_signals(driver: Driver[Worker, Event, Command]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def end(number: int, frame: object) -> None:
+        driver.tell(Broke(f"ended by {signal.Signals(number).name}"))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def end_with_parent() -> None:
+    """As `run` wants it: nobody is left behind when it is killed."""
+    import ctypes
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,320 @@
+"""Does a worker go only where it may, whatever happens to it?"""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from torpor.sort.kernels.boundaries import Boundary
+from torpor.sort.machine.history import durations, lines
+from torpor.sort.machine.reactions import IllegalTransition, Reaction, WrongState
+from torpor.sort.machine.records import Cut, Goal, MergeReport, Sample, ShuffleReport, SortReport, Stage, Terms
+from torpor.sort.machine.states import (
+    PHASE_OF,
+    WORKER_MAY_GO_TO,
+    WORKER_MEANS,
+    WORKER_TERMINAL,
+    WORKER_WAY,
+    Phase,
+    WorkerState,
+    progress,
+)
+from torpor.sort.machine.worker import (
+    REACTS,
+    AbortAsked,
+    Broke,
+    CutCame,
+    Event,
+    JobDone,
+    Leave,
+    Merged,
+    MergeSignal,
+    PartsWanted,
+    Registered,
+    RemoveAll,
+    ReportWanted,
+    Restarted,
+    Sampled,
+    SendAll,
+    SendParts,
+    Shuffled,
+    ShuffleSignal,
+    Started,
+    Swept,
+    Tell,
+    TellFailure,
+    Worker,
+    go,
+    heed,
+    require_state,
+    step,
+)
+from torpor.sort.proof import Proof
+
+W = WorkerState
+TERMS = Terms("job", 1, 3, 1, "gensort", 1 << 20, proof=True, sync=True, present=3)
+CUT = Cut((Boundary(b"m", 0, 0), Boundary(b"t", 2, 300)), (0, 1, 2))
+OTHER_CUT = Cut((Boundary(b"x", 0, 0), Boundary(b"y", 2, 300)), (0, 1, 2))
+PROOF = Proof(10, 1000, 77)
+SORTED = SortReport(PROOF, (PROOF, Proof(), Proof()))
+
+EVENTS: dict[type[Event], Event] = {
+    Started: Started(),
+    Registered: Registered(TERMS),
+    Sampled: Sampled(Sample(((b"key", 0),), 1)),
+    CutCame: CutCame(CUT),
+    Swept: Swept(SORTED),
+    ShuffleSignal: ShuffleSignal(),
+    Shuffled: Shuffled(ShuffleReport(PROOF)),
+    MergeSignal: MergeSignal(),
+    Merged: Merged(MergeReport(())),
+    JobDone: JobDone(),
+    ReportWanted: ReportWanted(Phase.SORTING),
+    PartsWanted: PartsWanted(((0, 2),)),
+    Broke: Broke("the disk is full", fatal=True),
+    AbortAsked: AbortAsked("somebody else failed"),
+    Restarted: Restarted("started again"),
+}
+
+# From every state, the event that leads on.
+ON: dict[W, Event] = {
+    W.INITIALIZING: EVENTS[Registered],
+    W.SAMPLING: EVENTS[Sampled],
+    W.WAITING_FOR_PARTITION_CONFIG: EVENTS[CutCame],
+    W.SORTING: EVENTS[Swept],
+    W.WAITING_FOR_SHUFFLE_SIGNAL: EVENTS[ShuffleSignal],
+    W.SHUFFLING: EVENTS[Shuffled],
+    W.WAITING_FOR_MERGE_SIGNAL: EVENTS[MergeSignal],
+    W.MERGING: EVENTS[Merged],
+}
+
+
+def worker_in(state: W) -> Worker:
+    """One that came there the way every worker comes there."""
+    worker = Worker("one")
+    if state is W.FAILED:
+        return step(worker_in(W.SORTING), Broke("broken"), 9.0)[0]
+    for now, at in enumerate(WORKER_WAY):
+        if at is state:
+            return worker
+        worker, _ = step(worker, ON[at], float(now))
+    raise AssertionError(state)
+
+
+# ── the list of tests that the machine was first described with ──
+
+
+def test_legal_transitions_are_allowed() -> None:
+    worker = Worker("one")
+    assert worker.state is W.INITIALIZING
+    worker = go(worker, W.SAMPLING, "test", 1.0)
+    assert worker.state is W.SAMPLING
+    assert go(worker, W.WAITING_FOR_PARTITION_CONFIG, "test", 2.0).state is W.WAITING_FOR_PARTITION_CONFIG
+
+
+def test_illegal_transitions_are_refused_with_both_states_named() -> None:
+    worker = go(Worker("one"), W.SAMPLING, "test", 1.0)
+    with pytest.raises(IllegalTransition, match="Sampling -> Shuffling"):
+        go(worker, W.SHUFFLING, "test", 2.0)
+
+
+def test_history_is_kept() -> None:
+    worker = Worker("one")
+    for now, target in enumerate((W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG, W.SORTING)):
+        worker = go(worker, target, f"reason {now}", float(now))
+    assert [(one.source, one.target, one.at, one.reason) for one in worker.history] == [
+        (W.INITIALIZING, W.SAMPLING, 0.0, "reason 0"),
+        (W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG, 1.0, "reason 1"),
+        (W.WAITING_FOR_PARTITION_CONFIG, W.SORTING, 2.0, "reason 2"),
+    ]
+    assert lines(worker.history)[1] == "[+1.000 s] Sampling -> WaitingForPartitionConfig: reason 1"
+
+
+def test_from_failed_it_may_start_again_and_its_history_stays() -> None:
+    worker = go(go(Worker("one"), W.SAMPLING, "test", 1.0), W.FAILED, "error", 2.0)
+    again = go(worker, W.INITIALIZING, "restart", 3.0)
+    assert again.state is W.INITIALIZING
+    assert len(again.history) == 3
+
+
+def test_an_action_that_requires_another_state_names_both() -> None:
+    with pytest.raises(WrongState, match="expected state Merging but was Sorting"):
+        require_state(worker_in(W.SORTING), W.MERGING)
+    require_state(worker_in(W.SORTING), W.MERGING, W.SORTING)
+
+
+# ── the whole space ──
+
+
+@pytest.mark.parametrize(("source", "target"), [*itertools.product(W, W)])
+def test_go_allows_exactly_the_table(source: W, target: W) -> None:
+    worker = worker_in(source)
+    if target in WORKER_MAY_GO_TO[source]:
+        assert go(worker, target, "test", 99.0).state is target
+    else:
+        with pytest.raises(IllegalTransition, match=f"{source} -> {target}"):
+            go(worker, target, "test", 99.0)
+
+
+def test_the_tables_are_total() -> None:
+    assert set(EVENTS) == set(REACTS)
+    for event, row in REACTS.items():
+        assert set(row) == set(W), event
+    for table in (WORKER_MAY_GO_TO, PHASE_OF, WORKER_MEANS):
+        assert set(table) == set(W)
+    assert {state for state in W if not WORKER_MAY_GO_TO[state] or state is W.FAILED} == WORKER_TERMINAL
+
+
+@pytest.mark.parametrize(("state", "kind"), [*itertools.product(W, EVENTS)])
+def test_every_event_in_every_state(state: W, kind: type[Event]) -> None:
+    worker = worker_in(state)
+    match REACTS[kind][state]:
+        case Reaction.REFUSED:
+            with pytest.raises(WrongState, match=f"{kind.__name__} cannot be in state {state}"):
+                step(worker, EVENTS[kind], 99.0)
+        case Reaction.REPEATED:
+            assert step(worker, EVENTS[kind], 99.0) == (worker, ())
+        case Reaction.LEGAL:
+            after, _ = step(worker, EVENTS[kind], 99.0)
+            if after.state is not state:
+                assert after.state in WORKER_MAY_GO_TO[state]
+                assert after.history[-1].target == after.state
+                assert after.history[-1].reason
+
+
+@pytest.mark.parametrize(("state", "kind"), [*itertools.product(W, EVENTS)])
+def test_what_is_legal_is_repeated_or_refused_afterwards_and_never_taken_twice(state: W, kind: type[Event]) -> None:
+    """A message that comes twice takes effect once."""
+    if REACTS[kind][state] is not Reaction.LEGAL:
+        return
+    once, _ = step(worker_in(state), EVENTS[kind], 99.0)
+    if kind is Restarted or REACTS[kind][once.state] is Reaction.REFUSED:
+        return
+    twice, _ = step(once, EVENTS[kind], 100.0)
+    assert twice == once
+
+
+@pytest.mark.parametrize("state", W)
+def test_progress_never_goes_back_on_the_way(state: W) -> None:
+    assert progress(state, 0) <= progress(state, 50) <= progress(state, 100)
+    if state in WORKER_WAY[:-1]:
+        assert progress(state, 100) <= progress(WORKER_WAY[WORKER_WAY.index(state) + 1], 0)
+
+
+def test_progress_by_the_table() -> None:
+    assert [progress(state, 50) for state in W] == [0, 10, 15, 35, 55, 67.5, 80, 90, 100, 0]
+    assert progress(W.SORTING, 1000) == 55
+
+
+# ── stories ──
+
+
+def test_the_whole_way_and_how_long_each_state_took() -> None:
+    worker = worker_in(W.COMPLETED)
+    assert [one.target for one in worker.history] == [*WORKER_WAY[1:]]
+    assert durations(worker.history, 20.0)[W.SORTING] == 1.0
+    assert durations(worker.history, 20.0)[W.COMPLETED] == 13.0
+
+
+def test_what_it_did_is_saved_before_it_is_told() -> None:
+    """The report is in the value that the driver saves, and only the command tells it."""
+    worker, commands = step(worker_in(W.SORTING), Swept(SORTED), 1.0)
+    assert worker.sorted == SORTED
+    assert commands == (Tell(Phase.SORTING), SendAll())
+
+
+def test_boundaries_that_come_early_are_stored_and_used_when_their_time_comes() -> None:
+    for early in (W.INITIALIZING, W.SAMPLING):
+        worker, commands = step(worker_in(early), CutCame(CUT), 1.0)
+        assert (worker.state, worker.cut, commands) == (early, CUT, ())
+    worker = replace(worker_in(W.WAITING_FOR_PARTITION_CONFIG), cut=CUT)
+    assert heed(worker, Goal(Stage.SORT)) == (CutCame(CUT),)
+
+
+@pytest.mark.parametrize("state", [state for state in WORKER_WAY if state not in (W.INITIALIZING, W.SAMPLING)])
+def test_other_boundaries_are_refused_for_ever(state: W) -> None:
+    worker = replace(worker_in(state), cut=CUT)
+    with pytest.raises(WrongState, match="never change"):
+        step(worker, CutCame(OTHER_CUT), 1.0)
+
+
+def test_a_failure_remembers_where_and_why() -> None:
+    worker, commands = step(worker_in(W.MERGING), Broke("the disk is full", fatal=True), 1.0)
+    assert (worker.state, worker.failing, worker.reason, worker.fatal) == (W.FAILED, W.MERGING, "the disk is full", True)
+    assert commands[0] == TellFailure()
+    assert commands[-1] == Leave(ok=False)
+
+
+def test_started_again_it_walks_every_state_and_keeps_its_boundaries() -> None:
+    worker, _ = step(worker_in(W.MERGING), Broke("killed"), 1.0)
+    worker, _ = step(worker, Restarted("started again"), 2.0)
+    assert (worker.state, worker.cut, worker.sorted, worker.shuffled) == (W.INITIALIZING, CUT, None, None)
+    for state in WORKER_WAY[:-1]:
+        worker, _ = step(worker, ON[state], 3.0)
+    assert worker.state is W.COMPLETED
+    assert [one.target for one in worker.history].count(W.SORTING) == 2
+
+
+def test_an_abort_removes_everything_even_from_one_that_is_completed() -> None:
+    for state in (W.SORTING, W.COMPLETED):
+        worker, commands = step(worker_in(state), AbortAsked("worker 2 failed"), 1.0)
+        assert commands == (RemoveAll(), Leave(ok=False))
+    assert worker.state is W.COMPLETED
+
+
+# ── the goal ──
+
+
+@pytest.mark.parametrize(("state", "stage"), [*itertools.product(W, Stage)])
+def test_heeding_a_goal_never_asks_for_what_the_state_refuses(state: W, stage: Stage) -> None:
+    goal = Goal(stage, cut=CUT, wants=Phase.SORTING, send=((0, 2),), reason="why")
+    worker = worker_in(state)
+    for event in heed(worker, goal):
+        assert REACTS[type(event)][worker.state] is not Reaction.REFUSED
+        worker, _ = step(worker, event, 50.0)
+
+
+def test_a_missed_signal_is_no_loss() -> None:
+    """One that heard nothing at all catches up from one goal."""
+    goal = Goal(Stage.MERGE, cut=CUT)
+    worker = worker_in(W.WAITING_FOR_PARTITION_CONFIG)
+    for own in (EVENTS[Swept], EVENTS[Shuffled], EVENTS[Merged]):
+        (event,) = heed(worker, goal)
+        worker, _ = step(worker, event, 1.0)
+        worker, _ = step(worker, own, 2.0)
+    assert worker.state is W.COMPLETED
+
+
+def test_nobody_goes_on_before_the_goal_says_so() -> None:
+    assert heed(worker_in(W.WAITING_FOR_SHUFFLE_SIGNAL), Goal(Stage.SORT)) == ()
+    assert heed(worker_in(W.WAITING_FOR_MERGE_SIGNAL), Goal(Stage.SHUFFLE)) == ()
+    assert heed(worker_in(W.COMPLETED), Goal(Stage.MERGE)) == ()
+
+
+def test_what_a_receiver_lost_is_sent_again_in_any_state_with_runs() -> None:
+    goal = Goal(Stage.MERGE, send=((0, 2),))
+    for state in WORKER_WAY:
+        sends = [event for event in heed(worker_in(state), goal) if isinstance(event, PartsWanted)]
+        assert bool(sends) == (WORKER_WAY.index(state) >= WORKER_WAY.index(W.WAITING_FOR_SHUFFLE_SIGNAL)), state
+        for event in sends:
+            assert step(worker_in(state), event, 1.0)[1] == (SendParts(((0, 2),)),)
+
+
+def test_a_report_that_was_lost_is_told_again() -> None:
+    worker = worker_in(W.WAITING_FOR_SHUFFLE_SIGNAL)
+    (event,) = heed(worker, Goal(Stage.SORT, wants=Phase.SORTING))
+    assert step(worker, event, 1.0) == (worker, (Tell(Phase.SORTING),))
+
+
+def test_completed_it_leaves_only_when_the_job_is() -> None:
+    (event,) = heed(worker_in(W.COMPLETED), Goal(Stage.DONE))
+    worker, commands = step(worker_in(W.COMPLETED), event, 1.0)
+    assert worker.job_done
+    assert commands == (Leave(ok=True),)
+    assert heed(worker, Goal(Stage.DONE)) == ()
+
+
+def test_one_that_comes_back_empty_handed_after_the_end_says_so() -> None:
+    (event,) = heed(worker_in(W.SAMPLING), Goal(Stage.DONE))
+    assert isinstance(event, Broke)
+    assert "not here any more" in event.reason

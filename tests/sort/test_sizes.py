@@ -1,0 +1,57 @@
+"""Are sizes read as people write them, and do chunks and partitions keep within the memory they are made for?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torpor.sort.errors import Refused
+from torpor.sort.kernels.order import PACKED_BITS
+from torpor.sort.sizes import GIB, KIB, MIB, SMALLEST_MEMORY, chunk_bytes, parse_size, partition_bytes, partitions
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("17", 17), ("4K", 4 * KIB), ("4k", 4 * KIB), ("64M", 64 * MIB), ("2G", 2 * GIB), ("1T", 1 << 40), ("007", 7)],
+)
+def test_sizes_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "G", "1.5G", "-1", "+1", "1 G", "2GB", "1e3", "²", "٣", "1_000", "9" * 5000, "9" * 5000 + "K"]
+)
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(Refused, match="--memory") as caught:
+        parse_size(text)
+    assert caught.value.code == "bad_size"
+
+
+def test_a_refusal_names_the_option() -> None:
+    with pytest.raises(Refused, match="--block 'x' is not a size"):
+        parse_size("x", "--block")
+
+
+memories = st.integers(SMALLEST_MEMORY, 1 << 42)
+
+
+@given(memories)
+def test_chunks_and_partitions_fit_the_memory(memory: int) -> None:
+    # Two threads hold a chunk raw, sorted and in keys of eight bytes for records of at least as many.
+    assert 2 * 3 * chunk_bytes(memory) <= memory
+    assert 2 * 2 * partition_bytes(memory) <= memory
+    assert chunk_bytes(memory) <= partition_bytes(memory)
+
+
+@given(memories)
+def test_a_chunk_of_the_shortest_records_can_be_packed(memory: int) -> None:
+    assert chunk_bytes(memory) < 1 << PACKED_BITS
+
+
+@given(st.integers(0, 1 << 50), st.integers(1, 1000), memories)
+def test_partitions_are_as_many_for_each_and_not_too_large(total: int, workers: int, memory: int) -> None:
+    count = partitions(total, workers, memory)
+    assert count % workers == 0
+    assert count >= workers
+    assert total <= count * partition_bytes(memory)
+    # Not more of them than needed: with one less for each they would be too large.
+    assert count == workers or total > (count - workers) * partition_bytes(memory)

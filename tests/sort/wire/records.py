@@ -1,0 +1,122 @@
+"""Records of every kind, drawn by dice."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from torpor.sort.kernels.boundaries import Boundary
+from torpor.sort.machine.history import Transition
+from torpor.sort.machine.records import (
+    Beat,
+    Cut,
+    Goal,
+    MergeReport,
+    OutputFile,
+    PartHeader,
+    Peer,
+    Sample,
+    ShuffleReport,
+    SortReport,
+    Stage,
+    Terms,
+)
+from torpor.sort.machine.states import Phase
+from torpor.sort.proof import MODULUS, Proof
+from torpor.sort.status import JobStatus, WorkerStatus
+from torpor.sort.wire import convert
+from torpor.sort.wire.convert import Codec
+from torpor.sort.wire.requests import (
+    Abort,
+    Acknowledged,
+    Caller,
+    GetStatus,
+    Heartbeat,
+    OwnStatus,
+    PartAcknowledged,
+    RegisterWorker,
+    Registration,
+    ReportPhaseComplete,
+    SetPartitionBoundaries,
+    StartMerge,
+    StartShuffle,
+    SubmitSample,
+)
+
+small = st.integers(0, 2**32 - 1)
+large = st.integers(0, 2**64 - 1)
+word = st.text(max_size=8)
+key = st.binary(max_size=12)
+number = st.floats(allow_nan=False)
+truth = st.booleans()
+
+
+def some(of: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.lists(of, max_size=3).map(tuple)
+
+
+def perhaps(of: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.none() | of
+
+
+proof = st.builds(Proof, large, large, st.integers(0, MODULUS - 1))
+caller = st.builds(Caller, word, st.none() | small | word, small)
+boundary = st.builds(Boundary, key, small, large)
+cut = st.builds(Cut, some(boundary), some(small))
+peer = st.builds(Peer, small, small, word, word)
+peers = some(peer)
+pairs = some(st.tuples(small, small))
+declared = st.dictionaries(small, some(proof), max_size=3)
+phase = st.sampled_from(Phase)
+sample = st.builds(Sample, some(st.tuples(key, large)), large)
+report = (
+    st.builds(SortReport, proof, some(proof), number)
+    | st.builds(ShuffleReport, proof, number, large, large)
+    | st.builds(MergeReport, some(st.builds(OutputFile, small, proof, key, key)), number)
+)
+beat = st.builds(Beat, word, number, pairs, truth, truth, word, truth)
+transition = st.builds(Transition, word, word, number, word, small)
+durations = st.dictionaries(word, number, max_size=3)
+worker_status = st.builds(WorkerStatus, perhaps(small), word, small, word, word, word, word, number, word, number, large)
+registration = st.builds(Registration, word, word, perhaps(small), word, word, large, large)
+
+# Every record that crosses the wire by itself, with its codec.
+CROSSES: list[tuple[Codec[Any, Any], st.SearchStrategy[object]]] = [
+    (convert.REGISTER_WORKER, st.builds(RegisterWorker, caller, registration)),
+    (convert.TERMS, st.builds(Terms, word, perhaps(small), small, small, word, large, truth, truth, small)),
+    (convert.SUBMIT_SAMPLE, st.builds(SubmitSample, caller, sample)),
+    (convert.REPORT_PHASE_COMPLETE, st.builds(ReportPhaseComplete, caller, report)),
+    (convert.HEARTBEAT, st.builds(Heartbeat, caller, beat)),
+    (
+        convert.GOAL,
+        st.builds(Goal, st.sampled_from(Stage), perhaps(cut), declared, peers, pairs, perhaps(phase), word),
+    ),
+    (convert.SET_PARTITION_BOUNDARIES, st.builds(SetPartitionBoundaries, caller, cut, peers)),
+    (convert.START_SHUFFLE, st.builds(StartShuffle, caller, declared, peers)),
+    (convert.START_MERGE, st.builds(StartMerge, caller)),
+    (convert.PART_HEADER, st.builds(PartHeader, word, small, small, small, small, proof, some(large))),
+    (convert.PART_ACKNOWLEDGED, st.builds(PartAcknowledged, truth)),
+    (convert.GET_STATUS, st.builds(GetStatus, caller)),
+    (
+        convert.OWN_STATUS,
+        st.builds(
+            OwnStatus,
+            word,
+            perhaps(small),
+            word,
+            small,
+            word,
+            phase,
+            number,
+            word,
+            durations,
+            st.dictionaries(word, large, max_size=3),
+            some(transition),
+        ),
+    ),
+    (
+        convert.JOB_STATUS,
+        st.builds(JobStatus, word, word, word, word, word, small, some(worker_status), durations, some(transition), word, word),
+    ),
+    (convert.ABORT, st.builds(Abort, caller, word)),
+    (convert.ACKNOWLEDGED, st.builds(Acknowledged)),
+]

@@ -1,0 +1,175 @@
+"""Workers without a network: each sweeps its input, hands its parts over, and merges."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from torpor.sort.context import Context
+from torpor.sort.inputs import Reader, find, sample
+from torpor.sort.kernels.boundaries import choose
+from torpor.sort.machine.records import Cut, MergeReport, PartHeader, SortReport
+from torpor.sort.merging import merge
+from torpor.sort.parts import Parts
+from torpor.sort.place import Place
+from torpor.sort.proof import Proof
+from torpor.sort.record import GENSORT, Fixed, Format, Lines
+from torpor.sort.runs import Runs
+from torpor.sort.sizes import MESSAGE, MIB
+from torpor.sort.sweep import sweep
+
+Files = Mapping[str, bytes]
+AMPLE = 64 * MIB
+TINY = 1 * MIB
+"""Chunks and arenas are then as small as they get: everything is spilled, striped and divided again."""
+
+
+def fixed_records(count: int, form: Fixed, seed: int, *, keys: int | None = None) -> bytes:
+    """With `keys`, no more different keys than that."""
+    dice = Random(seed)
+    data = bytearray(dice.randbytes(count * form.length))
+    for row in range(count if keys else 0):
+        begin = row * form.length + form.key_offset
+        data[begin : begin + form.key_length] = dice.randrange(keys or 1).to_bytes(form.key_length)
+    return bytes(data)
+
+
+def lines(count: int, seed: int) -> bytes:
+    dice = Random(seed)
+    words = [b"", b"a", b"ab", b"a\0", b"pear", b"plum" * 9, b"\xff\xfe"]
+    return b"".join(b"%b,%d,%b\n" % (dice.choice(words), dice.randrange(50), b"x" * dice.randrange(60)) for _ in range(count))
+
+
+def key_of(record: bytes, form: Format) -> bytes:
+    match form:
+        case Fixed(key_offset=offset, key_length=length):
+            return record[offset : offset + length]
+        case Lines(field=None):
+            return record[:-1]
+        case Lines(field=field, delimiter=delimiter):
+            fields = record[:-1].split(delimiter)
+            return fields[field - 1] if field is not None and len(fields) >= field else b""
+    raise AssertionError(form)
+
+
+def records_of(data: bytes, form: Format) -> list[bytes]:
+    if isinstance(form, Fixed):
+        return [data[at : at + form.length] for at in range(0, len(data), form.length)]
+    # Not splitlines: a carriage return is a byte like any other.
+    return [line + b"\n" for line in data.removesuffix(b"\n").split(b"\n")] if data else []
+
+
+def expected(inputs: Sequence[Files], form: Format) -> bytes:
+    """By key, worker and position, as Python sorts."""
+    every: list[bytes] = []
+    for files in inputs:
+        for name in sorted(files, key=str.encode):
+            every += records_of(files[name], form)
+    every.sort(key=lambda record: key_of(record, form))
+    return b"".join(every)
+
+
+@dataclass
+class Worker:
+    context: Context
+    runs: Runs
+    sorted: SortReport
+    parts: Parts
+    merged: MergeReport | None = None
+
+    def output(self) -> bytes:
+        return b"".join(self.context.place.output_file(partition).read_bytes() for partition in self.context.own)
+
+
+@contextmanager
+def contexts(
+    folder: Path,
+    inputs: Sequence[Files],
+    form: Format = GENSORT,
+    *,
+    memory: int = TINY,
+    partitions: int = 3,
+    threads: int = 2,
+    proof: bool = True,
+    sync: bool = False,
+    attempt: int = 1,
+) -> Iterator[list[Context]]:
+    """One for each worker; they own as many partitions each, in order."""
+    for index, files in enumerate(inputs):
+        for name, data in files.items():
+            path = folder / str(index) / "input" / name
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+    found = [find([folder / str(index) / "input"], form) for index in range(len(inputs))]
+    samples = {index: sample(each, form, 400, index) for index, each in enumerate(found)}
+    owners = tuple(worker for worker in range(len(inputs)) for _ in range(partitions))
+    cut = Cut(choose(samples, {index: each.size for index, each in enumerate(found)}, len(owners)), owners)
+    made: list[Context] = []
+    try:
+        for index, each in enumerate(found):
+            place = Place(folder / str(index) / "scratch", folder / str(index) / "output")
+            place.lock(5)
+            made.append(
+                Context(
+                    "job", index, len(inputs), attempt, cut, form, each, Reader(each, form), place, memory, threads, proof, sync
+                )
+            )
+        yield made
+    finally:
+        for context in made:
+            context.reader.close()
+            context.place.unlock()
+
+
+def sweep_all(made: Sequence[Context]) -> list[Worker]:
+    return [Worker(context, *sweep(context), Parts(context)) for context in made]
+
+
+def declared_for(workers: Sequence[Worker], index: int) -> dict[int, tuple[Proof, ...]]:
+    own = workers[index].context.own
+    return {partition: tuple(worker.runs.declared[partition] for worker in workers) for partition in own}
+
+
+def header(sender: Worker, receiver: Worker, partition: int) -> PartHeader:
+    source = sender.runs.part(partition)
+    own = sender.context
+    return PartHeader(own.job, partition, own.index, own.attempt, receiver.context.index, source.proof, source.pieces)
+
+
+def blocks(sender: Worker, partition: int) -> Iterator[bytes]:
+    buffer = bytearray(MESSAGE)
+    for block in sender.runs.part(partition).blocks(memoryview(buffer)):
+        yield bytes(block)
+
+
+def shuffle(workers: Sequence[Worker]) -> int:
+    """Everything that is lacking; how many parts that were."""
+    sent = 0
+    for receiver in workers:
+        for partition, sender in receiver.parts.lacking(declared_for(workers, receiver.context.index)):
+            assert receiver.parts.receive(header(workers[sender], receiver, partition), blocks(workers[sender], partition))
+            sent += 1
+    return sent
+
+
+def merge_all(workers: Sequence[Worker]) -> bytes:
+    for worker in workers:
+        worker.merged = merge(worker.context, worker.runs, worker.parts, declared_for(workers, worker.context.index))
+    return b"".join(worker.output() for worker in workers)
+
+
+def close_all(workers: Sequence[Worker]) -> None:
+    for worker in workers:
+        worker.runs.close()
+        worker.parts.close()
+
+
+def sort_all(made: Sequence[Context]) -> bytes:
+    workers = sweep_all(made)
+    try:
+        shuffle(workers)
+        return merge_all(workers)
+    finally:
+        close_all(workers)
