@@ -7,12 +7,12 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser test-deep pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser test-deep test-sort-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
 	@echo
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  ARGS="..." is handed on (make up ARGS="--port 9000"), PYTHON=... chooses the interpreter, JOBS=... the number of test workers.'
 
@@ -38,7 +38,11 @@ test-browser: ## only the tests that drive a real Chromium
 
 test-deep: ## the long ones: homes under random wishes and random kills (CHAOS_SEED=, CHAOS_ROUNDS=)
 	@$(PYTHON) tools/bootstrap.py --dev
-	@exec $(BIN)/pytest -s -m deep $(ARGS)
+	@exec $(BIN)/pytest -s -m deep --ignore=tests/sort $(ARGS)
+
+test-sort-deep: ## the sort killed in every state at every moment, and at random (CHAOS_SEED=, CHAOS_ROUNDS=)
+	@$(PYTHON) tools/bootstrap.py --dev
+	@exec $(BIN)/pytest -n $(JOBS) -m deep tests/sort $(ARGS)
 
 check: ## style, types, layers, and documents against the source
 	@$(PYTHON) tools/bootstrap.py --dev
@@ -65,6 +69,7 @@ pins: ## choose and pin the newest allowed versions, with hashes and without add
 	@$(PYTHON) tools/bootstrap.py --dev
 	$(PIN) pyproject.toml --group setup -o pins/runtime.txt
 	$(PIN) pyproject.toml --group setup --group dev -c pins/runtime.txt -o pins/dev.txt
+	$(PIN) --group bench -c pins/runtime.txt -o pins/bench.txt
 
 PIN = UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links

@@ -104,7 +104,7 @@ def test_a_problem_is_json_where_json_was_asked_for(torpor: Torpor) -> None:
 def test_sort_alone_is_its_help(torpor: Torpor) -> None:
     ended = torpor("sort")
     assert ended.code == 0
-    for command in ("run", "master", "worker", "status", "generate", "validate"):
+    for command in ("run", "master", "worker", "status", "join", "generate", "validate"):
         assert f"\n  {command} " in ended.text
     assert ended.text == torpor("sort", "--help").text
 
@@ -133,6 +133,7 @@ def test_defaults_are_those_of_the_sort(torpor: Torpor) -> None:
         "--heartbeat-lost": f"{told.heartbeat_lost:g}",
         "--worker-grace": f"{told.worker_grace:g}",
         "--master-grace": f"{told.master_grace:g}",
+        "--lock-wait": f"{told.lock:g}",
     }
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
@@ -11,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torpor.sort.codec import from_plain, to_plain
-from torpor.sort.inputs import Inputs, Segment
 from torpor.sort.kernels.boundaries import Boundary
 from torpor.sort.machine.records import Cut, Goal, MergeReport, OutputFile, Report, ShuffleReport, SortReport, Stage
 from torpor.sort.machine.states import Phase
 from torpor.sort.proof import Proof
 from torpor.sort.record import Fixed, Format, Lines
+from torpor.sort.segments import Inputs, Segment
 
 
 class Colour(StrEnum):
@@ -244,3 +245,16 @@ OF_THE_PRODUCT: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize(("declared", "value"), OF_THE_PRODUCT)
 def test_the_records_of_the_sort_come_back(declared: Any, value: Any) -> None:
     assert from_plain(declared, json.loads(json.dumps(to_plain(value, declared)))) == value
+
+
+@dataclass(frozen=True)
+class Placed:
+    folder: Path
+    file: Path | None = None
+
+
+@pytest.mark.parametrize("placed", [Placed(Path("/a/b"), Path("c")), Placed(Path())])
+def test_paths(placed: Placed) -> None:
+    assert from_plain(Placed, json.loads(json.dumps(to_plain(placed)))) == placed
+    with pytest.raises(ValueError, match="folder: a path was expected"):
+        from_plain(Placed, {"folder": 1, "file": None})

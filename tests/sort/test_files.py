@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from torpor.sort.files import (
     Kind,
     Manifest,
     broken,
-    crc_of,
     digest,
     is_whole,
     read_manifest,
@@ -37,10 +35,7 @@ MANIFEST = Manifest(
     "job-1",
     Kind.RUN,
     "abc",
-    50_000,
-    len(DATA),
-    2**64 - 1,
-    zlib.crc32(DATA),
+    Proof(50_000, len(DATA), 2**64 - 1),
     {"pieces": [1, 2], "chunk": 3, "note": "x"},
 )
 
@@ -55,7 +50,7 @@ def listed(directory: Path) -> list[str]:
 @pytest.mark.parametrize("sync", [True, False])
 def test_the_final_name_appears_when_everything_is_written(tmp_path: Path, sync: bool) -> None:
     final = tmp_path / "partition.00000"
-    with writing(final, 3, sync=sync, crc=True) as writer:
+    with writing(final, 3, sync=sync) as writer:
         writer.write(DATA[:1_000_000])
         writer.write(b"")
         writer.write(np.zeros(0, dtype=np.uint8))
@@ -64,7 +59,7 @@ def test_the_final_name_appears_when_everything_is_written(tmp_path: Path, sync:
         assert listed(tmp_path) == ["partition.00000.3.partial"]
     assert listed(tmp_path) == ["partition.00000"]
     assert final.read_bytes() == DATA
-    assert (writer.size, writer.crc) == (len(DATA), zlib.crc32(DATA))
+    assert writer.size == len(DATA)
 
 
 def test_it_takes_the_place_of_what_was_there_at_once(tmp_path: Path) -> None:
@@ -77,14 +72,11 @@ def test_it_takes_the_place_of_what_was_there_at_once(tmp_path: Path) -> None:
     assert final.read_bytes() == b"after"
 
 
-def test_several_may_fill_it_in_any_order_without_a_crc(tmp_path: Path) -> None:
+def test_several_may_fill_it_in_any_order(tmp_path: Path) -> None:
     with writing(tmp_path / "file", 0, sync=False) as writer:
         writer.write_at(b"world", 6)
         writer.write_at(memoryview(b"hello "), 0)
     assert (tmp_path / "file").read_bytes() == b"hello world"
-    assert writer.crc is None
-    with pytest.raises(ValueError, match="front to back"), writing(tmp_path / "other", 0, sync=False, crc=True) as writer:
-        writer.write_at(b"x", 1)
     assert listed(tmp_path) == ["file"]
 
 
@@ -166,10 +158,9 @@ def run(tmp_path: Path) -> Path:
 
 def test_a_manifest_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "run.00001.json"
-    for manifest in (MANIFEST, replace(MANIFEST, crc=None, extra={}, kind=Kind.OUTPUT)):
+    for manifest in (MANIFEST, replace(MANIFEST, extra={}, kind=Kind.OUTPUT)):
         write_manifest(path, manifest, 0, sync=True)
         assert read_manifest(path) == manifest
-    assert MANIFEST.proof == Proof(50_000, len(DATA), 2**64 - 1)
     assert listed(tmp_path) == ["run.00001.json"]
 
 
@@ -190,18 +181,8 @@ def test_what_is_no_manifest_vouches_for_nothing(tmp_path: Path) -> None:
         assert read_manifest(path) is None, bad
 
 
-def test_a_file_is_whole_by_size_and_by_every_byte(run: Path) -> None:
-    assert is_whole(run, MANIFEST)
-    assert is_whole(run, MANIFEST, deep=True)
-    assert crc_of(run) == zlib.crc32(DATA)
-    with run.open("r+b") as file:
-        file.seek(4_999_999)
-        file.write(bytes([DATA[-1] ^ 1]))
-    assert is_whole(run, MANIFEST)
-    assert not is_whole(run, MANIFEST, deep=True)
-
-
 def test_a_file_that_is_shorter_longer_renamed_or_gone_is_not_whole(run: Path) -> None:
+    assert is_whole(run, MANIFEST)
     assert not is_whole(run, replace(MANIFEST, name="run.00002"))
     for size in (len(DATA) - 1, len(DATA) + 1, 0):
         os.truncate(run, size)
@@ -209,24 +190,7 @@ def test_a_file_that_is_shorter_longer_renamed_or_gone_is_not_whole(run: Path) -
     run.unlink()
     assert not is_whole(run, MANIFEST)
     run.mkdir()
-    assert not is_whole(run, replace(MANIFEST, size=run.stat().st_size))
-
-
-def test_without_a_crc_nothing_vouches_for_the_bytes(run: Path) -> None:
-    assert is_whole(run, replace(MANIFEST, crc=None))
-    assert not is_whole(run, replace(MANIFEST, crc=None), deep=True)
-
-
-def test_without_a_crc_the_records_are_proven(run: Path) -> None:
-    def prove(path: Path) -> Proof:
-        data = path.read_bytes()
-        return Proof(50_000, len(data), sum(data))
-
-    manifest = replace(MANIFEST, crc=None, checksum=sum(DATA))
-    assert is_whole(run, manifest, deep=True, prove=prove)
-    run.write_bytes(bytes([DATA[0] ^ 1]) + DATA[1:])
-    assert not is_whole(run, manifest, deep=True, prove=prove)
-    assert is_whole(run, manifest, prove=prove)
+    assert not is_whole(run, replace(MANIFEST, proof=Proof(0, run.stat().st_size)))
 
 
 def test_removing_may_be_repeated(run: Path) -> None:

@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sort.kernels.oracle import key_of, records_of
 from torpor.sort.codec import from_plain, to_plain
 from torpor.sort.errors import Broken, Refused
 from torpor.sort.inputs import (
     HELD_OPEN,
     MAX_LINE,
     MAX_SAMPLED_KEY,
-    Chunk,
-    Inputs,
     Reader,
     check_unchanged,
     chunks,
@@ -29,6 +28,7 @@ from torpor.sort.inputs import (
     sample,
 )
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
+from torpor.sort.segments import Chunk, Inputs
 
 THREE = Fixed(3, 1, 2)
 
@@ -254,12 +254,6 @@ def whole(texts: list[bytes], format_: Format) -> bytes:
     return b"".join(text if not text or text.endswith(b"\n") else text + b"\n" for text in texts)
 
 
-def split(data: bytes, format_: Format) -> list[bytes]:
-    if isinstance(format_, Fixed):
-        return [data[at : at + format_.length] for at in range(0, len(data), format_.length)]
-    return [line + b"\n" for line in data.split(b"\n")[:-1]]
-
-
 def check_chunks(inputs: Inputs, format_: Format, chunk_bytes: int, expected: bytes) -> None:
     """They are whole records, not too many bytes, and together everything."""
     buffer = memoryview(bytearray(chunk_bytes + 100))
@@ -269,8 +263,8 @@ def check_chunks(inputs: Inputs, format_: Format, chunk_bytes: int, expected: by
             assert (chunk.number, chunk.base) == (number, position)
             data = bytes(buffer[: reader.read(chunk, buffer)])
             assert len(data) == chunk.size
-            assert b"".join(split(data, format_)) == data
-            assert chunk.size <= chunk_bytes or len(split(data, format_)) == 1
+            assert b"".join(records_of(format_, data)) == data
+            assert chunk.size <= chunk_bytes or len(records_of(format_, data)) == 1
             assert data == expected[position : position + len(data)]
             position += len(data)
     assert position == len(expected) == inputs.size
@@ -285,7 +279,7 @@ def check_chunks(inputs: Inputs, format_: Format, chunk_bytes: int, expected: by
 def test_ranges_and_chunks_are_everything_once(files: tuple[Format, list[bytes]], workers: int, chunk_bytes: int) -> None:
     format_, texts = files
     expected = whole(texts, format_)
-    records = split(expected, format_)
+    records = records_of(format_, expected)
     longest = max(map(len, records), default=0)
     with tempfile.TemporaryDirectory() as name:
         for number, text in enumerate(texts):
@@ -298,7 +292,7 @@ def test_ranges_and_chunks_are_everything_once(files: tuple[Format, list[bytes]]
         for each in ranges:
             share = expected[begin : begin + each.size]
             check_chunks(each, format_, chunk_bytes, share)
-            assert split(share, format_) == [record for record in split(share, format_) if record in records]
+            assert records_of(format_, share) == [record for record in records_of(format_, share) if record in records]
             assert abs(each.size - len(expected) / workers) <= 2 * longest
             begin += each.size
         assert begin == len(expected)
@@ -374,21 +368,10 @@ def test_many_files_are_read_by_threads_with_few_of_them_open(tmp_path: Path) ->
 
 def records_with_positions(data: bytes, format_: Format) -> dict[int, bytes]:
     found, position = {}, 0
-    for record in split(data, format_):
+    for record in records_of(format_, data):
         found[position] = record
         position += len(record)
     return found
-
-
-def key_of(record: bytes, format_: Format) -> bytes:
-    match format_:
-        case Fixed():
-            return record[format_.key_offset : format_.key_offset + format_.key_length]
-        case Lines(field=None):
-            return record[:-1]
-        case Lines():
-            assert format_.field is not None
-            return dict(enumerate(record[:-1].split(format_.delimiter), start=1)).get(format_.field, b"")
 
 
 @settings(deadline=None)
@@ -407,7 +390,7 @@ def test_samples_are_keys_at_their_positions(files: tuple[Format, list[bytes]], 
         inputs = find([Path(name)], format_)
         found = sample(inputs, format_, count, seed)
         assert found == sample(inputs, format_, count, seed)
-    assert all(key == key_of(expected[position], format_) for key, position in found)
+    assert all(key == key_of(format_)(expected[position]) for key, position in found)
     most = len(expected) if isinstance(format_, Fixed) else inputs.size
     assert len(found) == min(count, most)
 

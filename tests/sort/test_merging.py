@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sort.kernels.oracle import key_of, records_of
 from torpor.sort.context import Stopped
 from torpor.sort.dividing import divide
 from torpor.sort.errors import Broken
@@ -29,9 +30,7 @@ from .workers import (
     declared_for,
     expected,
     fixed_records,
-    key_of,
     merge_all,
-    records_of,
     shuffle,
     sweep_all,
 )
@@ -60,7 +59,7 @@ def test_the_report_says_what_is_in_the_files(pair: list[Worker]) -> None:
         assert worker.merged is not None
         assert tuple(file.partition for file in worker.merged.files) == worker.context.own
         for file in worker.merged.files:
-            records = records_of(worker.context.place.output_file(file.partition).read_bytes(), GENSORT)
+            records = records_of(GENSORT, worker.context.place.output_file(file.partition).read_bytes())
             assert file.proof.records == len(records)
             assert (file.first_key, file.last_key) == (records[0][:10], records[-1][:10])
 
@@ -174,14 +173,14 @@ SHORT = Fixed(length=4, key_offset=1, key_length=2)
 def test_what_is_divided_is_sorted_to_the_same_bytes(pieces: list[list[bytes]], most: int, few: bool) -> None:
     if few:
         pieces = [[record[:1] + b"kk" + record[3:] for record in piece] for piece in pieces]
-    ordered = [sorted(piece, key=lambda record: key_of(record, SHORT)) for piece in pieces]
+    ordered = [sorted(piece, key=key_of(SHORT)) for piece in pieces]
     sources = [MemoryPiece(np.frombuffer(b"".join(piece), dtype=np.uint8), SHORT) for piece in ordered]
     found: list[bytes] = []
     for stretches in divide(sources, most):
         together = b"".join(source.data[start:end].tobytes() for source, (start, end) in zip(sources, stretches, strict=True))
         assert len(together) <= max(most, 4)
-        found += sorted(records_of(together, SHORT), key=lambda record: key_of(record, SHORT))
-    assert found == sorted(chain.from_iterable(ordered), key=lambda record: key_of(record, SHORT))
+        found += sorted(records_of(SHORT, together), key=key_of(SHORT))
+    assert found == sorted(chain.from_iterable(ordered), key=key_of(SHORT))
 
 
 @settings(max_examples=200, deadline=None)
@@ -191,12 +190,12 @@ def test_what_is_divided_is_sorted_to_the_same_bytes(pieces: list[list[bytes]], 
     st.sampled_from([Lines(), Lines(2, b",")]),
 )
 def test_lines_are_divided_between_lines(texts: list[list[str]], most: int, form: Lines) -> None:
-    ordered = [sorted((text.encode() + b"\n" for text in piece), key=lambda record: key_of(record, form)) for piece in texts]
+    ordered = [sorted((text.encode() + b"\n" for text in piece), key=key_of(form)) for piece in texts]
     sources = [MemoryPiece(np.frombuffer(b"".join(piece), dtype=np.uint8), form) for piece in ordered]
     found: list[bytes] = []
     for stretches in divide(sources, most):
         together = b"".join(source.data[start:end].tobytes() for source, (start, end) in zip(sources, stretches, strict=True))
-        records = records_of(together, form)
+        records = records_of(form, together)
         assert len(together) <= most or len(records) == 1
-        found += sorted(records, key=lambda record: key_of(record, form))
-    assert found == sorted(chain.from_iterable(ordered), key=lambda record: key_of(record, form))
+        found += sorted(records, key=key_of(form))
+    assert found == sorted(chain.from_iterable(ordered), key=key_of(form))

@@ -2,11 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from torpor.sort.files import Kind, Manifest, write_manifest
 from torpor.sort.locking import _take
 from torpor.sort.machine.states import WorkerState
 from torpor.sort.place import NOTHING, REMOVED, Place
+from torpor.sort.proof import Proof
 
 JOB, BOUNDARIES = "job-1", "digest-1"
 
@@ -179,8 +180,7 @@ def test_a_shared_output_is_not_locked(tmp_path: Path, hold: Callable[..., subpr
 def test_a_directory_that_was_removed_under_a_lock_is_locked_anew(tmp_path: Path) -> None:
     with Place(tmp_path / "s", tmp_path / "o") as first, Place(tmp_path / "s", tmp_path / "o2") as second:
         first.lock(0)
-        first.remove_scratch(itself=True)
-        assert not (tmp_path / "s").exists()
+        shutil.rmtree(tmp_path / "s")
         second.lock(0)
         assert refusal(lambda: Place(tmp_path / "s", tmp_path / "o3").lock(0)).code == "in_use"
 
@@ -289,7 +289,7 @@ def test_a_shared_output_is_marked_by_who_shares_it(tmp_path: Path) -> None:
 def put(place: Place, path: Path, kind: Kind, *, job: str = JOB, boundaries: str = BOUNDARIES) -> None:
     data = path.name.encode() * 10
     path.write_bytes(data)
-    manifest = Manifest(path.name, job, kind, boundaries, 1, len(data), 5, zlib.crc32(data))
+    manifest = Manifest(path.name, job, kind, boundaries, Proof(1, len(data), 5))
     write_manifest(place.manifest_of(path), manifest, 0, sync=False)
 
 
@@ -351,18 +351,18 @@ def test_what_a_failure_in_each_state_leaves(place: Place, state: WorkerState) -
 def test_what_is_kept_is_not_removed(place: Place) -> None:
     furnish(place)
     place.run_file(1).write_bytes(b"torn")
-    kept = place.keep(JOB, BOUNDARIES, deep=True)
+    kept = place.keep(JOB, BOUNDARIES)
     place.clean(WorkerState.MERGING, kept)
     assert names_of(place) == {"run.00000"} | LOCAL | RECEIVED | OUTPUTS
 
 
 def test_everything_whole_is_kept(place: Place) -> None:
     furnish(place)
-    kept = place.keep(JOB, BOUNDARIES, deep=True)
+    kept = place.keep(JOB, BOUNDARIES)
     assert (set(kept.runs), set(kept.parts), set(kept.outputs)) == ({0, 1}, {(4, 0), (4, 1)}, {4, 5})
-    assert kept.parts[4, 1].checksum == 5
+    assert kept.parts[4, 1].proof.checksum == 5
     assert names_of(place) == RUNS | LOCAL | RECEIVED | OUTPUTS
-    assert place.keep(JOB, BOUNDARIES, deep=True) == kept
+    assert place.keep(JOB, BOUNDARIES) == kept
 
 
 def other_job(place: Place, path: Path) -> None:
@@ -379,10 +379,6 @@ def other_kind(place: Place, path: Path) -> None:
 
 def shorter(place: Place, path: Path) -> None:
     os.truncate(path, 3)
-
-
-def changed(place: Place, path: Path) -> None:
-    path.write_bytes(path.read_bytes().upper())
 
 
 def without_manifest(place: Place, path: Path) -> None:
@@ -408,7 +404,6 @@ def gone(place: Place, path: Path) -> None:
         other_boundaries,
         other_kind,
         shorter,
-        changed,
         without_manifest,
         with_torn_manifest,
         with_manifest_of_another,
@@ -418,21 +413,14 @@ def gone(place: Place, path: Path) -> None:
 def test_what_does_not_match_goes_with_its_manifest(place: Place, damage: Callable[[Place, Path], None]) -> None:
     furnish(place)
     damage(place, place.run_file(1))
-    kept = place.keep(JOB, BOUNDARIES, deep=True)
+    kept = place.keep(JOB, BOUNDARIES)
     assert set(kept.runs) == {0}
     assert names_of(place) == {"run.00000"} | LOCAL | RECEIVED | OUTPUTS
 
 
-def test_only_a_deep_look_finds_changed_bytes(place: Place) -> None:
-    furnish(place)
-    changed(place, place.run_file(1))
-    assert set(place.keep(JOB, BOUNDARIES, deep=False).runs) == {0, 1}
-    assert set(place.keep(JOB, BOUNDARIES, deep=True).runs) == {0}
-
-
 def test_nothing_of_another_job_is_kept(place: Place) -> None:
     furnish(place)
-    assert place.keep("job-2", BOUNDARIES, deep=False) == NOTHING
+    assert place.keep("job-2", BOUNDARIES) == NOTHING
     assert names_of(place) == set()
 
 
@@ -441,7 +429,7 @@ def test_of_an_output_directory_that_is_not_claimed_nothing_is_removed(place: Pl
     place.release_output()
     precious = tree(place.output)
     place.remove_temporaries()
-    place.keep("job-2", BOUNDARIES, deep=True)
+    place.keep("job-2", BOUNDARIES)
     place.clean(WorkerState.MERGING)
     place.remove_scratch()
     assert tree(place.output) == precious
@@ -459,16 +447,9 @@ def test_scratch_goes_and_nothing_else(place: Place) -> None:
     place.remove_scratch(journal=False)
     assert tree(place.scratch) == ["journal", "journal.reserve", "notes of the user", "worker.pid"]
     place.remove_scratch()
-    place.remove_scratch(itself=True)
-    assert tree(place.scratch) == ["notes of the user"]
+    place.remove_scratch()
+    assert tree(place.scratch) == ["notes of the user", "worker.pid"]
     assert place.output_file(4).exists()
-
-
-def test_scratch_goes_with_its_directory(place: Place) -> None:
-    furnish(place)
-    place.remove_scratch(itself=True)
-    place.remove_scratch(itself=True)
-    assert not place.scratch.exists()
 
 
 def test_in_a_shared_output_others_are_left_alone(tmp_path: Path) -> None:
@@ -480,7 +461,7 @@ def test_in_a_shared_output_others_are_left_alone(tmp_path: Path) -> None:
             (place.output / f"partition.{partition:05d}.0.partial").write_bytes(b"")
         os.truncate(place.output_file(4), 1)
         os.truncate(place.output_file(6), 1)
-        kept = place.keep(JOB, BOUNDARIES, deep=True, own={4, 5})
+        kept = place.keep(JOB, BOUNDARIES, own={4, 5})
         assert set(kept.outputs) == {5}
         assert tree(place.output) == [".torpor-sort.json", "partition.00005", "partition.00006", "partition.00006.0.partial"]
         place.clean(WorkerState.MERGING)

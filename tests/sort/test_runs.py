@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.sort.kernels.oracle import key_of, records_of
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 from torpor.sort.runs import Runs
 
-from .workers import AMPLE, TINY, Worker, contexts, fixed_records, key_of, lines, records_of, sweep_all
+from .workers import AMPLE, TINY, Worker, contexts, fixed_records, lines, sweep_all
 
 ODD = Fixed(length=33, key_offset=30, key_length=3)
 CASES: dict[str, tuple[Format, bytes, int]] = {
@@ -27,8 +28,8 @@ CASES: dict[str, tuple[Format, bytes, int]] = {
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
     form, data, memory = CASES[request.param]
     # In two files, so that mapped records lie in two maps.
-    half = len(records_of(data, form)) // 2
-    first = b"".join(records_of(data, form)[:half])
+    half = len(records_of(form, data)) // 2
+    first = b"".join(records_of(form, data)[:half])
     with contexts(tmp_path, [{"a": first, "b": data[len(first) :]}], form, memory=memory) as made:
         yield sweep_all(made)[0]
 
@@ -46,7 +47,7 @@ def test_a_part_is_its_pieces_in_order_and_each_is_sorted(worker: Worker) -> Non
         assert sum(part.pieces) == len(data) == part.proof.size
         assert len(part.pieces) > 1
         for begin, end in pairwise(accumulate(part.pieces, initial=0)):
-            keys = [key_of(record, form) for record in records_of(data[begin:end], form)]
+            keys = [key_of(form)(record) for record in records_of(form, data[begin:end])]
             assert keys == sorted(keys)
 
 
@@ -59,10 +60,10 @@ def test_records_are_found_from_any_byte(worker: Worker) -> None:
     piece = worker.runs.pieces(1)[0]
     data = np.empty(piece.size, dtype=np.uint8)
     piece.fill(0, data)
-    records = records_of(data.tobytes(), form)
+    records = records_of(form, data.tobytes())
     begins = list(accumulate(map(len, records), initial=0))
     for number in (0, 1, 2, len(records) // 2, len(records) - 1):
-        wanted = (begins[number], key_of(records[number], form))
+        wanted = (begins[number], key_of(form)(records[number]))
         assert piece.record_from(begins[number]) == wanted
         if number:
             assert piece.record_from(begins[number - 1] + 1) == wanted

@@ -9,8 +9,8 @@ import pytest
 
 from torpor.sort.context import Context, Stopped
 from torpor.sort.errors import Broken
+from torpor.sort.kernels.checksum import prove
 from torpor.sort.proof import Proof, total
-from torpor.sort.proving import prove
 from torpor.sort.record import GENSORT, Format, Lines
 from torpor.sort.sweep import sweep
 

@@ -157,6 +157,13 @@ def test_a_line_without_its_newline_counts_as_if_it_had_one(tmp_path: Path) -> N
     assert validate([tmp_path / "lines"], Lines()) == expected(Lines(), [b"a\n", b"b\n"])
 
 
+@pytest.mark.parametrize("key", [b"", b"a", b"four\0", b"fives", b"a" * 10, b"a" * 12])
+def test_a_key_is_less_than_the_same_with_zeros_behind(tmp_path: Path, key: bytes) -> None:
+    for records in ([key + b"\0\n", key + b"\n"], [key + b"\n", key + b"\0\n"], [key + b"\n"] * 2):
+        (tmp_path / "lines").write_bytes(b"".join(records))
+        assert validate([tmp_path / "lines"], Lines()) == expected(Lines(), records)
+
+
 def test_a_line_longer_than_a_block(tmp_path: Path) -> None:
     records = [b"a" * (BLOCK + 5) + b"\n", b"a" * (2 * BLOCK) + b"\n", b"b\n"]
     (tmp_path / "lines").write_bytes(b"".join(records))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tests.sort.kernels.oracle import key_of, records_of
 from torpor.sort.context import Context
 from torpor.sort.inputs import Reader, find, sample
 from torpor.sort.kernels.boundaries import choose
@@ -14,7 +15,7 @@ from torpor.sort.merging import merge
 from torpor.sort.parts import Parts
 from torpor.sort.place import Place
 from torpor.sort.proof import Proof
-from torpor.sort.record import GENSORT, Fixed, Format, Lines
+from torpor.sort.record import GENSORT, Fixed, Format
 from torpor.sort.runs import Runs
 from torpor.sort.sizes import MESSAGE, MIB
 from torpor.sort.sweep import sweep
@@ -41,32 +42,13 @@ def lines(count: int, seed: int) -> bytes:
     return b"".join(b"%b,%d,%b\n" % (dice.choice(words), dice.randrange(50), b"x" * dice.randrange(60)) for _ in range(count))
 
 
-def key_of(record: bytes, form: Format) -> bytes:
-    match form:
-        case Fixed(key_offset=offset, key_length=length):
-            return record[offset : offset + length]
-        case Lines(field=None):
-            return record[:-1]
-        case Lines(field=field, delimiter=delimiter):
-            fields = record[:-1].split(delimiter)
-            return fields[field - 1] if field is not None and len(fields) >= field else b""
-    raise AssertionError(form)
-
-
-def records_of(data: bytes, form: Format) -> list[bytes]:
-    if isinstance(form, Fixed):
-        return [data[at : at + form.length] for at in range(0, len(data), form.length)]
-    # Not splitlines: a carriage return is a byte like any other.
-    return [line + b"\n" for line in data.removesuffix(b"\n").split(b"\n")] if data else []
-
-
 def expected(inputs: Sequence[Files], form: Format) -> bytes:
     """By key, worker and position, as Python sorts."""
     every: list[bytes] = []
     for files in inputs:
         for name in sorted(files, key=str.encode):
-            every += records_of(files[name], form)
-    every.sort(key=lambda record: key_of(record, form))
+            every += records_of(form, files[name])
+    every.sort(key=key_of(form))
     return b"".join(every)
 
 

@@ -82,7 +82,10 @@ def run(
 ) -> None:
     """Sort on this machine."""
     page_file = report_file(report)
-    with told(interrupted="the same command goes on where it stood"):
+    # Before anything else is imported: the process that workers come from imports the same meanwhile.
+    from torpor.sort.cradle import Cradle
+
+    with told(interrupted="the same command goes on where it stood"), Cradle() as cradle:
         from torpor.cli.sort_progress import following
         from torpor.sort.options import LocalOptions
         from torpor.sort.record import parse
@@ -112,7 +115,7 @@ def run(
         from torpor.sort.local import run as run_here
 
         with following() as follow:
-            done = run_here(replace(options, follow=follow))
+            done = run_here(replace(options, follow=follow), cradle)
     finish(done, page_file, as_json=as_json)
 
 
@@ -208,14 +211,9 @@ def worker(
     master_grace: MasterGrace = None,
     lock_wait: LockWait = None,
     hold: HoldText = None,
-    slice_file: Annotated[
-        Path | None, typer.Option("--slice", hidden=True, help="Ranges of files, as `run` cuts them.")
-    ] = None,
-    share_output: Annotated[bool, typer.Option("--share-output", hidden=True, help="Others write there, too.")] = False,
-    end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True, help="End when `run` does.")] = False,
 ) -> None:
     """Sort a part: its own inputs, scratch space and output directory."""
-    if not inputs and slice_file is None:
+    if not inputs:
         raise usage("there is nothing to sort", "--input DIR names what")
     with told(interrupted="the same command goes on where it stood"):
         from torpor.sort.hold import parse_hold
@@ -226,7 +224,7 @@ def worker(
         options = WorkerOptions(
             master=address(master, "MASTER"),
             join=join,
-            inputs=tuple(inputs or ()),
+            inputs=tuple(inputs),
             output=output,
             scratch=scratch,
             memory=parse_size(memory),
@@ -234,16 +232,14 @@ def worker(
             listen=None if listen is None else address(listen, "--listen"),
             threads=threads,
             resume=not no_resume,
-            slice=slice_file,
-            share_output=share_output,
-            end_with_parent=end_with_parent,
             deadlines=deadlines(heartbeat=heartbeat, heartbeat_lost=heartbeat_lost, master_grace=master_grace, lock=lock_wait),
             hold=None if hold is None else parse_hold(hold, frozenset(WorkerState)),
         )
         from torpor.sort.worker import work
 
-        code = work(options)
-    raise typer.Exit(code)
+        left = work(options)
+    if left.ending:
+        raise Ended(ExitCode(left.ending), f"the worker failed: {left.reason}", code="worker_failed")
 
 
 @app.command()

@@ -6,6 +6,7 @@ from concurrent.futures import TimeoutError as TookTooLong
 
 import grpc
 
+from torpor.sort.context import Stopped
 from torpor.sort.errors import Broken, NotYet, Refused, Stale
 from torpor.sort.machine.history import durations
 from torpor.sort.machine.records import PartHeader, Peer
@@ -127,6 +128,8 @@ class Answers:
             raise Refused("other_partition", f"partition {header.partition} does not belong to worker {bench.index}")
         try:
             return bench.parts.receive(header, blocks)
+        except Stopped as error:
+            raise NotYet("not yet: this worker ends, and may be started again") from error
         except Broken as error:
             # It is this worker that cannot store it; the sender has done nothing wrong.
             bench.driver.tell(Broke(error.message, fatal=True))

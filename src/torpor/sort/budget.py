@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from torpor.sort.inputs import Inputs
 from torpor.sort.record import Fixed, Format
+from torpor.sort.segments import Inputs
 from torpor.sort.sizes import BLOCK, KIB, MIB, chunk_bytes, partition_bytes
 
 STRIPE_CHUNKS = 8
@@ -11,6 +11,7 @@ STRIPE_CHUNKS = 8
 MAPPED_FILES = 64
 LARGEST_ARENA = 128 * MIB
 SMALLEST_ARENA = 256 * KIB
+LARGEST_FLUSH = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,9 @@ class Budget:
     arena: int
     """What one thread sorts at once when it merges."""
     block: int
-    """What is gathered and written at once."""
+    """What is gathered at once; it stays in the cache."""
+    flush: int
+    """What is written at once past the page cache; each thread has two of them."""
     received: int
     """For received parts that are kept in memory."""
 
@@ -45,7 +48,8 @@ def share_out(memory: int, threads: int, format: Format, inputs: Inputs, workers
     merge_threads = _clamp(spare // (2 * weight * partition), threads)
     arena = min(LARGEST_ARENA, max(SMALLEST_ARENA, spare * 3 // (5 * weight * merge_threads)))
     block = min(BLOCK, max(64 * KIB, memory // 64 // 4096 * 4096))
-    return Budget(lazily, chunk, sweep_threads, merge_threads, arena, block, received)
+    flush = min(LARGEST_FLUSH, max(block, memory // 64))
+    return Budget(lazily, chunk, sweep_threads, merge_threads, arena, block, flush, received)
 
 
 def _fits(memory: int, format: Format, inputs: Inputs, workers: int) -> bool:  # noqa: A002

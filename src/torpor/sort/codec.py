@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
@@ -66,6 +67,8 @@ def _turns(declared: Any) -> tuple[Turn, Turn]:
         return _float, _float
     if declared is bytes:
         return _hex, _unhex
+    if declared is Path:
+        return _path_text, _path
     origin, arguments = get_origin(declared), get_args(declared)
     if origin in (Union, types.UnionType):
         return _union(arguments)
@@ -112,6 +115,16 @@ def _scalar(kind: type) -> tuple[Turn, Turn]:
         return value
 
     return turn, turn
+
+
+def _path_text(value: object) -> str:
+    _expect(value, Path, "a path")
+    return str(value)
+
+
+def _path(plain: Any) -> Path:
+    _expect(plain, str, "a path")
+    return Path(plain)
 
 
 def _float(value: Any) -> float:
@@ -347,7 +360,7 @@ def _look(member: Any) -> type:
         return type(None)
     if member in (bool, int, float, str):
         return member  # type: ignore[no-any-return]
-    if member is bytes:
+    if member in (bytes, Path):
         return str
     if isinstance(member, type) and issubclass(member, Enum):
         (look,) = {type(each.value) for each in member}

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torpor.sort.budget import Budget, share_out
-from torpor.sort.files import Kind, Manifest, digest
-from torpor.sort.inputs import Inputs, Reader
+from torpor.sort.files import digest
+from torpor.sort.inputs import Reader
 from torpor.sort.machine.records import Cut
 from torpor.sort.place import Place
 from torpor.sort.record import Format
+from torpor.sort.segments import Inputs
 
 
 class Stopped(Exception):
@@ -67,7 +68,3 @@ class Context:
         """Looked at between blocks."""
         if self.stop.is_set():
             raise Stopped("the work was stopped")
-
-    def vouched(self, manifest: Manifest | None, kind: Kind) -> bool:
-        """Is this manifest of this job, under these boundaries?"""
-        return manifest is not None and (manifest.job, manifest.kind, manifest.boundaries) == (self.job, kind, self.boundaries)

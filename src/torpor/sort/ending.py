@@ -1,5 +1,6 @@
 """How can a worker's process end, and may it be started again?"""
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 
@@ -11,3 +12,11 @@ class Ending(IntEnum):
     """Something must be changed first."""
     JOB_FAILED = 3
     """There is nothing left to start again for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How a worker has left, and why, if not because all is done."""
+
+    ending: Ending
+    reason: str = ""

@@ -4,8 +4,7 @@ import errno
 import hashlib
 import json
 import os
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,11 +17,10 @@ from torpor.sort.codec import from_plain, to_plain
 from torpor.sort.errors import Broken
 from torpor.sort.kernels.boundaries import Boundary
 from torpor.sort.proof import Proof
-from torpor.sort.sizes import BLOCK
 
 Data = bytes | bytearray | memoryview | NDArray[np.uint8]
-Prove = Callable[[Path], Proof]
-"""Reads a file's records and counts them again."""
+Extra = Mapping[str, int | str | list[int]]
+"""What else must be known of a file of one kind to use it again."""
 
 PARTIAL = ".partial"
 
@@ -55,45 +53,31 @@ class Manifest:
     kind: Kind
     boundaries: str
     """Their digest: under other boundaries the same name holds other records."""
-    records: int
-    size: int
-    """Of the file, in bytes."""
-    checksum: int
-    """The sum over the records, as in a Proof."""
-    crc: int | None
-    """zlib's CRC-32 over the file's bytes in order; None where it was not taken."""
-    extra: Mapping[str, str | int | list[int]] = field(default_factory=dict)
-
-    @property
-    def proof(self) -> Proof:
-        return Proof(self.records, self.size, self.checksum)
+    proof: Proof
+    """Of the file's records, which are all of its bytes."""
+    extra: Extra = field(default_factory=dict)
 
 
 class Writer:
     """A file under its temporary name. Errors of its own writing come as Broken; who writes to `descriptor` translates his."""
 
-    def __init__(self, descriptor: int, path: Path, doing: str, *, crc: bool) -> None:
+    def __init__(self, descriptor: int, path: Path, doing: str) -> None:
         self.descriptor = descriptor
         self.path = path
         self.doing = doing
         self.size = 0
         """What was written by `write`."""
-        self.crc: int | None = 0 if crc else None
 
     def write(self, data: Data) -> None:
         """Appends all of it."""
         view = _bytes_of(data)
-        if self.crc is not None:
-            self.crc = zlib.crc32(view, self.crc)
         self.size += len(view)
         with self.troubles():
             while view:
                 view = view[os.write(self.descriptor, view) :]
 
     def write_at(self, data: Data, offset: int) -> None:
-        """For writers that fill a file from several threads; there is no CRC over bytes that come in any order."""
-        if self.crc is not None:
-            raise ValueError("a file whose CRC is taken is written from front to back")
+        """For those who fill a file in any order, from several threads."""
         view = _bytes_of(data)
         with self.troubles():
             while view:
@@ -118,21 +102,19 @@ def temporary(final: Path, attempt: int) -> Path:
 
 
 @contextmanager
-def writing(
-    final: Path, attempt: int, *, sync: bool, crc: bool = False, flags: int = 0, doing: str = "writing"
-) -> Iterator[Writer]:
+def writing(final: Path, attempt: int, *, sync: bool, doing: str = "writing") -> Iterator[Writer]:
     """A file that gets its name when the block ends well, and leaves nothing when it does not.
 
-    With `sync` it survives a power cut from then on. `flags` are added to those of open(2).
+    With `sync` it survives a power cut from then on.
     """
     path = temporary(final, attempt)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | flags, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise broken(error, final, doing) from error
     try:
         try:
-            writer = Writer(descriptor, final, doing, crc=crc)
+            writer = Writer(descriptor, final, doing)
             yield writer
             with writer.troubles():
                 if sync:
@@ -176,32 +158,14 @@ def read_manifest(path: Path) -> Manifest | None:
         return None
 
 
-def is_whole(path: Path, manifest: Manifest, *, deep: bool = False, prove: Prove | None = None) -> bool:
-    """Is this the file that the manifest vouches for? By its size; with `deep`, by every byte of it.
-
-    The bytes are compared by their CRC, or where none was taken by the proof of their records. Without either, `deep` says no.
-    """
+def is_whole(path: Path, manifest: Manifest) -> bool:
+    """Is this the file that the manifest vouches for, by name and size? What it holds, only its records can prove."""
     try:
-        if not path.is_file() or path.stat().st_size != manifest.size or path.name != manifest.name:
-            return False
-        if not deep:
-            return True
-        if manifest.crc is not None:
-            return crc_of(path) == manifest.crc
-        return prove is not None and prove(path) == manifest.proof
+        return path.is_file() and path.stat().st_size == manifest.proof.size and path.name == manifest.name
     except FileNotFoundError:
         return False
     except OSError as error:
         raise broken(error, path, "reading") from error
-
-
-def crc_of(path: Path) -> int:
-    crc = 0
-    buffer = memoryview(bytearray(BLOCK))
-    with path.open("rb", buffering=0) as file:
-        while size := file.readinto(buffer):
-            crc = zlib.crc32(buffer[:size], crc)
-    return crc
 
 
 def remove(path: Path) -> None:

@@ -2,19 +2,19 @@
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 
 from torpor.sort.errors import Refused
-from torpor.sort.files import PARTIAL, broken
+from torpor.sort.files import PARTIAL, Writer, broken
 from torpor.sort.kernels.lcg import LENGTH, MODULUS, SPAN, ascii_records, binary_records
-from torpor.sort.sharing import default_threads, share
 from torpor.sort.sizes import BLOCK
+from torpor.sort.spreading import default_threads, spread
 
 RECORDS_AT_ONCE = BLOCK // LENGTH // SPAN * SPAN
 
@@ -26,6 +26,13 @@ class Generated:
     records: int
     size: int
     """In bytes."""
+
+
+class _Workspace(threading.local):
+    """What one thread uses for one block after the other."""
+
+    def __init__(self) -> None:
+        self.records = np.empty(RECORDS_AT_ONCE * LENGTH, np.uint8)
 
 
 def generate(
@@ -41,24 +48,19 @@ def generate(
     """Write the records first, first + 1, ...; `progress` hears how many more bytes were written, one call at a time."""
     _check(records, path, first)
     fill = ascii_records if ascii else binary_records
-    told = Lock()
-    with _whole_or_nothing(path) as descriptor:
+    workspace = _Workspace()
+    told = threading.Lock()
+    with _whole_or_nothing(path) as writer:
 
-        def prepare() -> Callable[[int], None]:
-            room = np.empty(RECORDS_AT_ONCE * LENGTH, np.uint8)
+        def make(begin: int) -> None:
+            block = workspace.records[: min(RECORDS_AT_ONCE, records - begin) * LENGTH]
+            fill(first + begin, block, skew=skew)
+            writer.write_at(block, begin * LENGTH)
+            if progress is not None:
+                with told:
+                    progress(len(block))
 
-            def make(piece: int) -> None:
-                begin = piece * RECORDS_AT_ONCE
-                block = room[: min(RECORDS_AT_ONCE, records - begin) * LENGTH]
-                fill(first + begin, block, skew=skew)
-                _write(descriptor, block.data, begin * LENGTH)
-                if progress is not None:
-                    with told:
-                        progress(len(block))
-
-            return make
-
-        share(-(-records // RECORDS_AT_ONCE), default_threads() if threads is None else threads, prepare)
+        spread(make, range(0, records, RECORDS_AT_ONCE), default_threads() if threads is None else threads)
     return Generated(records, records * LENGTH)
 
 
@@ -69,20 +71,14 @@ def _check(records: int, path: Path, first: int) -> None:
         raise Refused("exists", f"{path} exists and is not overwritten; remove it or choose another name")
 
 
-def _write(descriptor: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, offset)
-        data, offset = data[written:], offset + written
-
-
 @contextmanager
-def _whole_or_nothing(path: Path) -> Iterator[int]:
+def _whole_or_nothing(path: Path) -> Iterator[Writer]:
     """Written aside under a name that nobody else has, and renamed at the end. Not synced: it can be made again."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            yield descriptor
+            yield Writer(descriptor, path, "generating")
         finally:
             os.close(descriptor)
         _check(0, path, 0)  # Making it took a while.

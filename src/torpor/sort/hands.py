@@ -2,25 +2,28 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
 
 from torpor.sort.context import Context, Stopped
 from torpor.sort.ending import Ending
-from torpor.sort.errors import SortError, Unavailable
+from torpor.sort.errors import Broken, Refused, SortError, Unavailable
 from torpor.sort.files import is_whole, read_manifest
 from torpor.sort.hold import Moment
 from torpor.sort.inputs import sample
 from torpor.sort.kernels.sample import seed_of
-from torpor.sort.machine.records import Sample, ShuffleReport, SortReport
+from torpor.sort.machine.records import MergeReport, Sample, ShuffleReport, SortReport
 from torpor.sort.machine.states import WORKING, Phase
 from torpor.sort.machine.states import WorkerState as W
 from torpor.sort.machine.worker import (
+    AbortAsked,
     DrawSample,
     Event,
     FinishShuffle,
     Leave,
     Merge,
+    MergeAhead,
     Merged,
     Register,
     Registered,
@@ -40,14 +43,15 @@ from torpor.sort.merging import merge
 from torpor.sort.parts import Parts
 from torpor.sort.place import NOTHING
 from torpor.sort.proof import total
+from torpor.sort.proving import prove_file
 from torpor.sort.pulse import Pulse
 from torpor.sort.record import parse
 from torpor.sort.runs import Runs
 from torpor.sort.sending import Sender
 from torpor.sort.sizes import SAMPLES
 from torpor.sort.sweep import sweep
-from torpor.sort.wire.calls import REGISTER_WORKER, REPORT_PHASE_COMPLETE, SUBMIT_SAMPLE
-from torpor.sort.wire.requests import Caller, RegisterWorker, Registration, ReportPhaseComplete, SubmitSample
+from torpor.sort.wire.calls import ABORT_JOB, REGISTER_WORKER, REPORT_PHASE_COMPLETE, SUBMIT_SAMPLE
+from torpor.sort.wire.requests import JOB_FAILED, Abort, Caller, RegisterWorker, Registration, ReportPhaseComplete, SubmitSample
 from torpor.sort.workbench import Workbench
 
 CALL_S = 10.0
@@ -65,6 +69,8 @@ class Hands:
         self._bench = bench
         self._pulse = pulse
         self._control, self._data = control, data
+        self._merging: Future[MergeReport] = Future()
+        self._sorts_again = False
         bench.driver.hands = {
             Register: self._register,
             DrawSample: self._draw_sample,
@@ -73,6 +79,7 @@ class Hands:
             SendAll: self._send_all,
             SendParts: self._send_parts,
             FinishShuffle: self._finish_shuffle,
+            MergeAhead: self._merge_ahead,
             Merge: self._merge,
             TellFailure: self._tell_failure,
             RemoveTemporaries: self._remove_temporaries,
@@ -105,7 +112,12 @@ class Hands:
         )
         request = RegisterWorker(Caller(bench.worker.job, bench.worker.identity), registration)
         while not bench.stop.is_set():
-            terms = self._insist(lambda: bench.master.call(REGISTER_WORKER, request, CALL_S))
+            try:
+                terms = self._insist(lambda: bench.master.call(REGISTER_WORKER, request, CALL_S))
+            except Refused as error:
+                if error.code == JOB_FAILED:
+                    return AbortAsked(error.message)
+                raise
             if terms.index is not None:
                 return Registered(terms)
             if terms.present != present:
@@ -151,6 +163,7 @@ class Hands:
             self._pulse.once()
         except SortError as error:
             self._bench.say(f"the master could not be told: {error.message}")
+        self._hold(Moment.AFTER_SEND)
 
     # ---- moving records
 
@@ -176,7 +189,7 @@ class Hands:
         bench = self._bench
         context = self._context()
         if bench.parts is None:
-            bench.place.keep(context.job, context.boundaries, deep=False, own=bench.own)
+            bench.place.keep(context.job, context.boundaries, bench.own)
             parts = Parts(context)
             parts.load_kept()
             bench.parts = parts
@@ -208,14 +221,20 @@ class Hands:
         """A worker that was killed when it was Completed has no runs in memory, and others may still need them."""
         if self._bench.sender is not None:
             self._bench.sender.want(command.parts)
-            return
+        elif not self._sorts_again:
+            # Every heartbeat tells again what is wanted, so it need not be remembered here.
+            self._sorts_again = True
+            self._bench.say("others lack parts of this worker: it sorts again")
+            self._bench.driver.begin(self._sort_again)
 
-        def sort_again() -> None:
-            _, sender = self._run_sweep(), self._bench.sender
-            assert sender is not None
-            sender.want(command.parts)
-
-        self._bench.driver.begin(sort_again)
+    def _sort_again(self) -> None:
+        bench = self._bench
+        try:
+            self._run_sweep()
+        except Broken as error:
+            # What is Completed cannot fail any more, but the job can: others would wait for ever.
+            abort = Abort(Caller(bench.worker.job, bench.worker.identity), f"{bench.worker.identity}: {error.message}")
+            self._insist(lambda: bench.master.call(ABORT_JOB, abort, CALL_S))
 
     def _sending_failed(self, error: SortError) -> None:
         event = self._bench.driver.broke(error)
@@ -247,15 +266,29 @@ class Hands:
         counters = sender.counters
         return Shuffled(ShuffleReport(received, time.monotonic() - began, counters.retries, counters.resent))
 
+    def _merge_ahead(self, command: MergeAhead) -> None:
+        bench = self._bench
+        assert bench.runs is not None
+        assert bench.parts is not None
+        runs, parts, merging = bench.runs, bench.parts, self._merging
+
+        def ahead() -> None:
+            try:
+                merging.set_result(merge(self._context(), runs, parts, bench.declared))
+            except Exception as error:
+                merging.set_exception(error)
+                raise
+
+        bench.driver.begin(ahead)
+
     def _merge(self, command: Merge) -> None:
         self._begin(self._merged)
         self._hold(Moment.AFTER_SEND)
 
     def _merged(self) -> Event:
-        bench = self._bench
-        assert bench.runs is not None
-        assert bench.parts is not None
-        return Merged(merge(self._context(), bench.runs, bench.parts, bench.declared))
+        report = self._merging.result()
+        self._advance(100.0)
+        return Merged(report)
 
     # ---- what stays behind
 
@@ -263,10 +296,15 @@ class Hands:
         self._bench.stop.set()
         self._bench.driver.wait_for_hands(STOP_S)
         self._bench.place.remove_temporaries(self._bench.own)
+        self._hold(Moment.MIDWAY)
 
     def _remove_all(self, command: RemoveAll) -> None:
         self.close()
         self._bench.driver.wait_for_hands(STOP_S)
+        self.remove_everything()
+
+    def remove_everything(self) -> None:
+        """Of a job that has failed: neither scratch nor output, nor a trace of them."""
         self.remove_all_files()
         self._bench.place.release_output()
         self._bench.place.remove_scratch()
@@ -291,7 +329,9 @@ class Hands:
         for file in merged.files:
             path = bench.place.output_file(file.partition)
             manifest = read_manifest(bench.place.manifest_of(path))
-            if manifest is None or not is_whole(path, manifest, deep=manifest.crc is not None):
+            if manifest is None or not is_whole(path, manifest):
+                return False
+            if bench.terms.proof and prove_file(path, parse(bench.terms.format)) != file.proof:
                 return False
         return True
 

@@ -4,17 +4,16 @@ The master lives here, the workers are processes of their own, and they talk as 
 dies is started again. The state lies beside the output until the job is over: the same command goes on where a killed one was.
 """
 
-import json
 import secrets
 import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from torpor.sort.codec import to_plain
-from torpor.sort.errors import Refused
-from torpor.sort.files import remove, writing
-from torpor.sort.inputs import Inputs, cut, find
+from torpor.sort.cradle import Cradle
+from torpor.sort.errors import Refused, SortError
+from torpor.sort.files import remove
+from torpor.sort.inputs import cut, find
 from torpor.sort.journal import Journal
 from torpor.sort.locking import DirectoryLock
 from torpor.sort.machine.master import Master
@@ -25,6 +24,7 @@ from torpor.sort.nursery import Nursery
 from torpor.sort.options import LocalOptions, MasterOptions
 from torpor.sort.place import OUTPUT_PID, SCRATCH_PID, STATE, Place
 from torpor.sort.report import JobReport, Outcome
+from torpor.sort.segments import Inputs
 from torpor.sort.sizes import MIB, SMALLEST_MEMORY
 
 FOLLOW_S = 0.1
@@ -39,7 +39,7 @@ class Plan:
     memory: int
 
 
-def run(options: LocalOptions) -> JobReport:
+def run(options: LocalOptions, cradle: Cradle) -> JobReport:
     _refuse_impossible(options)
     # A folder of its own: what lies beside it in the user's scratch directory is the user's.
     state = ((options.scratch or options.output) / STATE).absolute()
@@ -52,9 +52,8 @@ def run(options: LocalOptions) -> JobReport:
         DirectoryLock(state, "scratch", SCRATCH_PID, options.deadlines.lock, mode=0o700),
     ):
         job = _take_up(options, place, state, plan)
-        place.claim_output(job, "run")
-        _write_slices(state, plan)
-        report = _sort(options, place, state, job)
+        nursery = Nursery(cradle, options, slices, place.output, state, state / "master" / JOIN)
+        report = _sort(options, nursery, state, job)
         if report.outcome is Outcome.FAILED:
             place.remove_output()
         place.release_output()
@@ -73,7 +72,7 @@ def _refuse_impossible(options: LocalOptions) -> None:
 
 
 def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> str:
-    """The unfinished job of the same command, or a new one."""
+    """The unfinished job of the same command, or a new one; the output directory is then claimed for it."""
     plans, journal = Journal(state / "plan"), Journal(state / "master" / JOURNAL)
     before, master = plans.load(Plan), journal.load(Master)
     if before is not None and master is not None and master.state is not MasterState.FAILED and options.resume:
@@ -82,26 +81,24 @@ def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> st
                 "other_job",
                 f"{state} holds an unfinished sort of other inputs or settings; finish it with its own command, or remove it",
             )
+        place.claim_output(master.job, "run")
         return master.job
     if before is not None:
         place.remove_output()
         place.release_output()
     _remove_state(state)
+    job = secrets.token_hex(8)
+    try:
+        place.claim_output(job, "run")
+    except SortError:
+        # Nothing of ours stays in a directory that is somebody else's.
+        state.rmdir()
+        raise
     plans.save(plan)
-    return secrets.token_hex(8)
+    return job
 
 
-def _write_slices(state: Path, plan: Plan) -> None:
-    for index, inputs in enumerate(plan.slices):
-        with writing(_slice(state, index), 0, sync=False) as writer:
-            writer.write(json.dumps(to_plain(inputs)).encode())
-
-
-def _slice(state: Path, index: int) -> Path:
-    return state / f"slice.{index}.json"
-
-
-def _sort(options: LocalOptions, place: Place, state: Path, job: str) -> JobReport:
+def _sort(options: LocalOptions, nursery: Nursery, state: Path, job: str) -> JobReport:
     master_options = MasterOptions(
         workers=options.workers,
         state=state / "master",
@@ -113,7 +110,6 @@ def _sort(options: LocalOptions, place: Place, state: Path, job: str) -> JobRepo
         say=lambda line: None,
         job=job,
     )
-    nursery = Nursery(options, place.output, state, state / "master" / JOIN)
 
     def started(mastery: Mastery) -> None:
         nursery.open(mastery.join.address, mastery.break_off)

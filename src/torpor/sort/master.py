@@ -104,7 +104,7 @@ def ask_status(master: str, join_path: Path | None) -> JobStatus:
     path = Path(master)
     if path.is_dir():
         path = path / JOIN
-    if path.is_file():
+    if path.is_file() or path.name == JOIN:
         join = load_join(path)
         address = join.address
     elif join_path is not None:

@@ -61,6 +61,7 @@ from torpor.sort.wire.calls import (
 from torpor.sort.wire.connecting import Connection
 from torpor.sort.wire.credentials import Join
 from torpor.sort.wire.requests import (
+    JOB_FAILED,
     Abort,
     Acknowledged,
     Caller,
@@ -123,6 +124,9 @@ class Mastery:
             self._take_up()
         else:
             self._driver.save_first()
+        if self.master.state is M.WAITING_FOR_WORKERS:
+            # All that it has to do is to be there.
+            self._held(Moment.AFTER_SEND, Moment.MIDWAY)()
         self._driver.run()
         return self.report()
 
@@ -138,7 +142,12 @@ class Mastery:
     def _register(self, request: RegisterWorker) -> Terms:
         came = request.registration
         self._refuse_other_job(request.caller.job)
-        self._ask(WorkerCame(came.identity, came.nonce, came.asked, came.control, came.data, came.size, came.memory))
+        try:
+            self._ask(WorkerCame(came.identity, came.nonce, came.asked, came.control, came.data, came.size, came.memory))
+        except Refused as error:
+            if self.master.state is M.FAILED:
+                raise Refused(JOB_FAILED, f"the job has failed: {self.master.reason}") from error
+            raise
         self._seen[came.identity] = Seen(time.monotonic())
         return terms(self.master, came.identity)
 
@@ -205,6 +214,7 @@ class Mastery:
     def _announce(self, command: Announce) -> None:
         for member in self.master.members:
             self._options.say(f"worker {member.index}: {member.identity} at {member.control}, {member.size} bytes of input")
+        self._held(Moment.AFTER_SEND, Moment.MIDWAY)()
 
     def _choose(self, command: ChooseCut) -> None:
         self._driver.begin(lambda: CutChosen(_cut(self.master)), then=self._held(Moment.AFTER_SEND, Moment.MIDWAY))
@@ -224,7 +234,6 @@ class Mastery:
     def _hint(self, stage: Stage, member: Member) -> None:
         master = self.master
         caller = Caller(master.job, member.index, member.attempt)
-        assert member.index is not None or stage is Stage.ABORT
         try:
             with Connection(member.control, self.join) as connection:
                 match stage:
@@ -243,6 +252,7 @@ class Mastery:
                         # It ends then, and what it went through belongs into the report.
                         self._heard_of(member).history = connection.call(GET_WORKER_STATUS, GetStatus(caller), SIGNAL_S).history
                         connection.call(ABORT_WORKER, Abort(caller, master.reason), SIGNAL_S)
+                        self._heard_of(member).told = stage
                     case Stage.REGISTER | Stage.SAMPLE | Stage.DONE:
                         # Who waits for these asks often enough.
                         return
@@ -255,15 +265,16 @@ class Mastery:
         def until_heard() -> None:
             end = time.monotonic() + self._options.deadlines.heartbeat_lost
             stage = STAGE_OF[self.master.state]
-            while time.monotonic() < end and not all(seen.told is stage for seen in self._living()):
+            while time.monotonic() < end and not all(seen.told is stage for seen in self._staying()):
                 time.sleep(0.02)
             self._driver.finish(0 if command.ok else 1)
 
         self._driver.begin(until_heard)
 
-    def _living(self) -> list[Seen]:
+    def _staying(self) -> list[Seen]:
+        """Who is still there to hear of it: one that has failed is leaving, and needs nobody to tell it."""
         lost = time.monotonic() - self._options.deadlines.heartbeat_lost
-        return [seen for seen in self._seen.values() if seen.at >= lost]
+        return [seen for seen in self._seen.values() if seen.at >= lost and seen.beat.state != W.FAILED]
 
     def _held(self, *moments: Moment) -> Callable[[], None]:
         state = self.master.state
@@ -291,7 +302,7 @@ class Mastery:
                     self._driver.tell(JobBroke(f"{what}: {here}"))
                 continue
             for member in master.members:
-                silent_s = now - self._seen[member.identity].at
+                silent_s = now - self._heard_of(member).at
                 if silent_s > deadlines.worker_grace:
                     what = f"worker {member.index} ({member.identity}) was not heard of for {silent_s:.0f} s"
                     self._driver.tell(JobBroke(f"{what}, longer than the grace of {deadlines.worker_grace:g} s"))

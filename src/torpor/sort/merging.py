@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from torpor.sort.budget import Budget
 from torpor.sort.buffers import Room
 from torpor.sort.context import Context
 from torpor.sort.dividing import Stretches, divide
 from torpor.sort.errors import Broken
-from torpor.sort.files import Kind, Manifest, is_whole, read_manifest, remove, write_manifest
+from torpor.sort.files import Kind, Manifest, remove
 from torpor.sort.inputs import check_unchanged
-from torpor.sort.kernels.batch import AnyBatch, Rows, batch_of
+from torpor.sort.kernels.batch import Batch, Rows, batch_of
+from torpor.sort.kernels.checksum import prove
 from torpor.sort.kernels.gather import gather
 from torpor.sort.kernels.order import MOST_ROWS, merged_packed, rows_of, sort_order
 from torpor.sort.machine.records import MergeReport, OutputFile
@@ -20,10 +22,10 @@ from torpor.sort.outputs import Sink
 from torpor.sort.parts import Parts
 from torpor.sort.pieces import MappedPiece, Piece
 from torpor.sort.proof import Proof, total
-from torpor.sort.proving import prove, prove_file
 from torpor.sort.record import Fixed
 from torpor.sort.runs import Runs
 from torpor.sort.spreading import spread
+from torpor.sort.vouching import vouch, vouched
 
 Declared = Mapping[int, Sequence[Proof]]
 """What each sender has declared for each own partition."""
@@ -44,11 +46,11 @@ def merge(context: Context, runs: Runs, parts: Parts, declared: Declared) -> Mer
 class _Workspace:
     """What one thread uses for one partition after the other."""
 
-    def __init__(self, block: int) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.arena = Room()
         self.known = Room()
         self.rows = Room()
-        self.sink = Sink(block)
+        self.sink = Sink(budget.block, budget.flush)
 
 
 class _Written:
@@ -59,7 +61,7 @@ class _Written:
         self.first_key = b""
         self.last_key = b""
 
-    def saw(self, batch: AnyBatch, order: Rows) -> None:
+    def saw(self, batch: Batch, order: Rows) -> None:
         if not len(order):
             return
         if not self.proof.records:
@@ -89,8 +91,7 @@ class Merger:
             self._progress(expected.size)
             return kept
         path = self._context.place.output_file(partition)
-        manifest = self._context.place.manifest_of(path)
-        remove(manifest)
+        remove(self._context.place.manifest_of(path))
         workspace = self._borrow()
         try:
             written = _Written()
@@ -102,7 +103,8 @@ class Merger:
             self._give_back(workspace)
         output = OutputFile(partition, expected, written.first_key, written.last_key)
         # The file is on the disk already. If this is lost in a power cut, the file is made again.
-        write_manifest(manifest, self._manifest(path.name, output), self._context.attempt, sync=False)
+        extra = {"first_key": output.first_key.hex(), "last_key": output.last_key.hex()}
+        vouch(self._context, path, Kind.OUTPUT, expected, extra, sync=False)
         return output
 
     def close(self) -> None:
@@ -159,7 +161,7 @@ class Merger:
         batch = batch_of(self._context.format, arena)
         self._put(batch, sort_order(batch), workspace, written)
 
-    def _put(self, batch: AnyBatch, order: Rows, workspace: _Workspace, written: _Written) -> None:
+    def _put(self, batch: Batch, order: Rows, workspace: _Workspace, written: _Written) -> None:
         """Gathers and writes the batch's records in this order, block by block."""
         written.saw(batch, order)
         begin = 0
@@ -172,7 +174,7 @@ class Merger:
             self._progress(size)
             begin = end
 
-    def _blocks(self, batch: AnyBatch, order: Rows, block: int) -> list[tuple[int, int]]:
+    def _blocks(self, batch: Batch, order: Rows, block: int) -> list[tuple[int, int]]:
         """Where each block ends in the order, and its bytes."""
         if isinstance(self._context.format, Fixed):
             length = self._context.format.length
@@ -193,35 +195,17 @@ class Merger:
     def _kept(self, partition: int, expected: Proof) -> OutputFile | None:
         """The output of an earlier attempt, if it is whole and what is declared now."""
         path = self._context.place.output_file(partition)
-        manifest = read_manifest(self._context.place.manifest_of(path))
-        if manifest is None or not self._context.vouched(manifest, Kind.OUTPUT) or manifest.proof != expected:
-            return None
-        if not is_whole(path, manifest) or (self._context.proof and prove_file(path, self._context.format) != expected):
-            return None
-        match manifest.extra:
-            case {"first_key": str(first), "last_key": str(last)}:
+        match vouched(self._context, path, Kind.OUTPUT):
+            case Manifest(proof=proof, extra={"first_key": str(first), "last_key": str(last)}) if proof == expected:
                 return OutputFile(partition, expected, bytes.fromhex(first), bytes.fromhex(last))
             case _:
                 return None
-
-    def _manifest(self, name: str, output: OutputFile) -> Manifest:
-        return Manifest(
-            name=name,
-            job=self._context.job,
-            kind=Kind.OUTPUT,
-            boundaries=self._context.boundaries,
-            records=output.proof.records,
-            size=output.proof.size,
-            checksum=output.proof.checksum,
-            crc=None,
-            extra={"first_key": output.first_key.hex(), "last_key": output.last_key.hex()},
-        )
 
     # ---- below
 
     def _borrow(self) -> _Workspace:
         with self._lock:
-            return self._workspaces.pop() if self._workspaces else _Workspace(self._budget.block)
+            return self._workspaces.pop() if self._workspaces else _Workspace(self._budget)
 
     def _give_back(self, workspace: _Workspace) -> None:
         with self._lock:

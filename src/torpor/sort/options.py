@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torpor.sort.hold import Hold
 from torpor.sort.record import GENSORT, Format
+from torpor.sort.segments import Inputs
 from torpor.sort.sizes import GIB
 from torpor.sort.status import JobStatus
 
@@ -62,11 +63,10 @@ class WorkerOptions:
     threads: int | None = None
     """None: as many as there are cores, at most eight."""
     resume: bool = True
-    slice: Path | None = None
-    """A file that says which ranges of which files are this worker's; instead of inputs, as `run` cuts them."""
+    slice: Inputs | None = None
+    """Which ranges of which files are this worker's, as `run` cuts them; None: all of the inputs."""
     share_output: bool = False
     """Other workers write their partitions into the same directory, as under `run`."""
-    end_with_parent: bool = False
     deadlines: Deadlines = field(default_factory=Deadlines)
     hold: Hold | None = None
 

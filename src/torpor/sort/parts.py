@@ -11,12 +11,13 @@ import numpy as np
 from torpor.sort.buffers import Descriptors
 from torpor.sort.context import Context
 from torpor.sort.errors import Refused, Unavailable
-from torpor.sort.files import PARTIAL, Kind, Manifest, broken, is_whole, read_manifest, remove, write_manifest, writing
+from torpor.sort.files import PARTIAL, Kind, Manifest, broken, remove, writing
 from torpor.sort.kernels.batch import Bytes
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.pieces import FilePiece, MemoryPiece, Piece
-from torpor.sort.proof import Proof, total
-from torpor.sort.proving import Prover, prove_file
+from torpor.sort.proof import Proof
+from torpor.sort.proving import Prover
+from torpor.sort.vouching import vouch, vouched
 
 Block = bytes | bytearray | memoryview
 Name = tuple[int, int]
@@ -67,11 +68,6 @@ class Parts:
                 if part is None and proof.records:
                     lacks.append((partition, sender))
         return tuple(lacks)
-
-    def proof(self) -> Proof:
-        """Of everything that has come."""
-        with self._lock:
-            return total(part.proof for part in self._parts.values())
 
     def pieces(self, partition: int, sender: int) -> tuple[Piece, ...]:
         """In chunk order; none of a part that was not sent."""
@@ -154,14 +150,13 @@ class Parts:
                 aside.rename(final)
             except OSError as error:
                 raise broken(error, final, "writing the part") from error
-            write_manifest(
-                context.place.manifest_of(final), self._manifest(header, final), context.attempt, sync=context.sync_scratch
-            )
+            extra = {"pieces": list(header.pieces)}
+            vouch(context, final, Kind.PART, header.proof, extra, sync=context.sync_scratch)
             self._parts[header.partition, header.sender] = Part(header.proof, header.pieces, None)
 
-    def _compare(self, header: PartHeader, found: Proof | None) -> None:
+    def _compare(self, header: PartHeader, found: Proof) -> None:
         if found != header.proof:
-            raise _not_whole(header, f"it should have {header.proof}, and {found or 'a torn record'} came")
+            raise _not_whole(header, f"it should have {header.proof}, and {found} came")
 
     # ---- what was kept
 
@@ -179,14 +174,9 @@ class Parts:
                     self._parts[int(partition), int(sender)] = part
 
     def _kept(self, path: Path) -> Part | None:
-        manifest = read_manifest(self._context.place.manifest_of(path))
-        if manifest is None or not self._context.vouched(manifest, Kind.PART) or not is_whole(path, manifest):
-            return None
-        if self._context.proof and prove_file(path, self._context.format) != manifest.proof:
-            return None
-        match manifest.extra:
-            case {"pieces": list(pieces)} if sum(pieces) == manifest.size:
-                return Part(manifest.proof, tuple(pieces), None)
+        match vouched(self._context, path, Kind.PART):
+            case Manifest(proof=proof, extra={"pieces": list(pieces)}) if sum(pieces) == proof.size:
+                return Part(proof, tuple(pieces), None)
             case _:
                 return None
 
@@ -207,10 +197,10 @@ class Parts:
 
     def _drop(self, partition: int, sender: int) -> None:
         with self._lock:
-            part = self._parts.pop((partition, sender))
-            if part.data is not None:
+            part = self._parts.pop((partition, sender), None)
+            if part is not None and part.data is not None:
                 self._free += part.proof.size
-        if part.data is None:
+        if part is not None and part.data is None:
             self._remove(self._path(partition, sender))
 
     def _remove(self, path: Path) -> None:
@@ -221,19 +211,6 @@ class Parts:
 
     def _path(self, partition: int, sender: int) -> Path:
         return self._context.place.part_file(partition, sender)
-
-    def _manifest(self, header: PartHeader, path: Path) -> Manifest:
-        return Manifest(
-            name=path.name,
-            job=self._context.job,
-            kind=Kind.PART,
-            boundaries=self._context.boundaries,
-            records=header.proof.records,
-            size=header.proof.size,
-            checksum=header.proof.checksum,
-            crc=None,
-            extra={"pieces": list(header.pieces)},
-        )
 
 
 def _told(header: PartHeader) -> str:

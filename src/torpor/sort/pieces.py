@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from torpor.sort.buffers import Descriptors
-from torpor.sort.kernels.batch import Bytes, FixedBatch, JoinedBatch, Rows, Words, batch_of
+from torpor.sort.kernels.batch import Bytes, FixedBatch, Rows, Words, batch_of
 from torpor.sort.kernels.gather import gather
 from torpor.sort.kernels.order import ROW_MASK
 from torpor.sort.record import Fixed, Format
@@ -37,7 +37,7 @@ class Piece(Protocol):
 class MappedPiece:
     """The records lie in the mapped inputs; only their order is ours."""
 
-    batch: FixedBatch | JoinedBatch
+    batch: FixedBatch
     length: int
     packed: Words
     first: int

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from torpor.sort.errors import Refused
-from torpor.sort.files import PARTIAL, Kind, Manifest, Prove, broken, is_whole, read_manifest, remove, temporary, writing
+from torpor.sort.files import PARTIAL, Kind, Manifest, broken, is_whole, read_manifest, remove, temporary, writing
 from torpor.sort.locking import DirectoryLock, make_directory
 from torpor.sort.machine.states import WorkerState
 
@@ -201,28 +201,31 @@ class Place:
 
     # ---- what stays
 
-    def keep(self, job: str, boundaries: str, *, deep: bool, own: Collection[int] = (), prove: Prove | None = None) -> Kept:
-        """What is there, whole, and of this job and these boundaries; all else of runs, parts and outputs is removed.
+    def vouched(self, path: Path, kind: Kind, job: str, boundaries: str) -> Manifest | None:
+        """What vouches for this file, if the file is that one, of this job and these boundaries."""
+        manifest = read_manifest(self.manifest_of(path))
+        if manifest is None or (manifest.kind, manifest.job, manifest.boundaries) != (kind, job, boundaries):
+            return None
+        return manifest if is_whole(path, manifest) else None
+
+    def keep(self, job: str, boundaries: str, own: Collection[int] = ()) -> Kept:
+        """What is there and vouched for; all else of runs, parts and outputs is removed. Who uses it proves its records.
 
         `own` are the partitions whose outputs this worker writes; in an output directory of its own, all are.
-        `deep` and `prove` are those of `is_whole`.
         """
-        manifests = {path.name.removesuffix(".json"): read_manifest(path) for path in _listed(self.manifests)}
 
         def vouched(path: Path, kind: Kind) -> Manifest | None:
-            manifest = manifests.get(path.name)
-            if manifest is None or (manifest.job, manifest.boundaries, manifest.kind) != (job, boundaries, kind):
-                return None
-            return manifest if is_whole(path, manifest, deep=deep, prove=prove) else None
+            return self.vouched(path, kind, job, boundaries)
 
         runs = {number: found for number, path in self._runs() if (found := vouched(path, Kind.RUN))}
         parts = {name: found for name, path in self._parts() if (found := vouched(path, Kind.PART))}
         outputs = {number: found for number, path in self._outputs(own) if (found := vouched(path, Kind.OUTPUT))}
         kept = Kept(runs, parts, outputs)
         self._remove(frozenset(What), kept, None, own)
-        names = {manifest.name for manifest in (*runs.values(), *parts.values(), *outputs.values())}
-        for name in manifests.keys() - names:
-            remove(self.manifests / f"{name}.json")
+        names = {f"{manifest.name}.json" for manifest in (*runs.values(), *parts.values(), *outputs.values())}
+        for path in _listed(self.manifests):
+            if path.name not in names:
+                remove(path)
         return kept
 
     def clean(
@@ -241,10 +244,10 @@ class Place:
             if path.name.endswith(PARTIAL) and self._touches(path.name, own):
                 remove(path)
 
-    def remove_scratch(self, *, itself: bool = False, journal: bool = True) -> None:
+    def remove_scratch(self, *, journal: bool = True) -> None:
         """Only what is ours: somebody may have given a directory that he uses for other things as well.
 
-        `itself` also removes the directory, if nothing else is in it; without `journal` that is left, with its reserve.
+        Without `journal` that is left, with its reserve.
         """
         self._remove(frozenset(What) - {What.OUTPUTS}, NOTHING, None, ())
         for path in _listed(self.manifests):
@@ -254,9 +257,6 @@ class Place:
         if journal:
             for path in (self.journal, self.journal.with_name("journal.reserve")):
                 remove(path)
-        if itself:
-            remove(self.scratch / SCRATCH_PID)
-            _remove_if_empty(self.scratch)
 
     def _remove(self, what: frozenset[What], kept: Kept, index: int | None, own: Collection[int]) -> None:
         if What.TEMPORARIES in what:

@@ -29,7 +29,8 @@ class Pulse:
         self._is_over = threading.Event()
 
     def begin(self) -> None:
-        if not self._thread.is_alive():
+        # Once: a pulse that has ended has a reason to.
+        if self._thread.ident is None:
             self._thread.start()
 
     def end(self) -> None:

@@ -1,13 +1,13 @@
 """What has become of the input: which sorted pieces go to which partition?"""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from torpor.sort.buffers import Descriptors
-from torpor.sort.kernels.batch import FixedBatch, JoinedBatch, Offsets, Words
+from torpor.sort.kernels.batch import FixedBatch, Offsets, Words
 from torpor.sort.pieces import FilePiece, MappedPiece, Piece
 from torpor.sort.proof import Proof
 from torpor.sort.record import Fixed, Format
@@ -32,6 +32,8 @@ class PartSource:
         room = np.frombuffer(buffer, dtype=np.uint8)[:MESSAGE]
         if isinstance(self.format, Fixed):
             room = room[: len(room) // self.format.length * self.format.length]
+        if not len(room):
+            raise ValueError(f"a buffer of {len(buffer)} bytes does not take a record of {self.format}")
         filled = 0
         for piece in self.sources:
             start = 0
@@ -69,17 +71,15 @@ class Stripe:
 class MappedRuns:
     def __init__(
         self,
-        batch: FixedBatch | JoinedBatch,
+        batch: FixedBatch,
         format: Fixed,  # noqa: A002 - the product's word for it
         chunks: Sequence[SortedChunk],
         declared: Sequence[Proof],
-        unmap: Callable[[], None],
     ) -> None:
         self.batch = batch
         self.format = format
         self.chunks = tuple(chunks)
         self.declared = tuple(declared)
-        self._unmap = unmap
 
     def pieces(self, partition: int) -> tuple[Piece, ...]:
         """In chunk order, those that hold anything."""
@@ -93,9 +93,8 @@ class MappedRuns:
         return PartSource(self.declared[partition], self.pieces(partition), self.format)
 
     def close(self) -> None:
-        """Nobody may be using any of it."""
+        """The inputs are unmapped when nobody uses a piece of them any more."""
         self.chunks = ()
-        self._unmap()
 
 
 class SpilledRuns:

@@ -1,7 +1,5 @@
 """How does the input become sorted, partitioned runs, in one sweep?"""
 
-import mmap
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -13,18 +11,21 @@ from torpor.sort.budget import STRIPE_CHUNKS
 from torpor.sort.buffers import Room
 from torpor.sort.context import Context
 from torpor.sort.errors import Broken
-from torpor.sort.files import Kind, Manifest, broken, is_whole, read_manifest, remove, write_manifest, writing
-from torpor.sort.inputs import Chunk, Segment, check_unchanged, chunks
-from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, Offsets, Words, batch_of, join
+from torpor.sort.files import Kind, Manifest, remove, writing
+from torpor.sort.inputs import check_unchanged, chunks
+from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, Offsets, Words, batch_of
 from torpor.sort.kernels.gather import gather
 from torpor.sort.kernels.order import rows_of, sorted_packed
 from torpor.sort.kernels.partition import Cuts, cuts_of, split
 from torpor.sort.machine.records import SortReport
+from torpor.sort.mapping import Mapping
 from torpor.sort.proof import Proof, total
-from torpor.sort.proving import count, declare, prove_file
+from torpor.sort.proving import count, declare
 from torpor.sort.record import Fixed
 from torpor.sort.runs import MappedRuns, Runs, SortedChunk, SpilledRuns, Stripe
+from torpor.sort.segments import Chunk
 from torpor.sort.spreading import spread
+from torpor.sort.vouching import vouch, vouched
 
 NOTHING = np.zeros(0, dtype=np.uint8)
 
@@ -76,45 +77,13 @@ def _add_up(partitions: int, declared: Sequence[Sequence[Proof]]) -> list[Proof]
 # ---- only the order
 
 
-class _Mapping:
-    """The segments as arrays. A file that is cut short while it is mapped ends the process; its successor says why."""
-
-    def __init__(self, segments: Sequence[Segment], format: Fixed) -> None:  # noqa: A002 - the product's word for it
-        self._maps: list[mmap.mmap] = []
-        self.batches = [FixedBatch(self._map(segment), format) for segment in segments]
-        whole = [batch for batch in self.batches if len(batch)]
-        self.batch = whole[0] if len(whole) == 1 else join(whole)
-        self.firsts = np.cumsum([0, *(len(batch) for batch in self.batches)]).tolist()
-
-    def _map(self, segment: Segment) -> Bytes:
-        if segment.start == segment.end:
-            return NOTHING
-        try:
-            descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                begin = segment.start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-                mapped = mmap.mmap(descriptor, segment.end - begin, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=begin)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise broken(error, segment.path, "mapping the input file") from error
-        mapped.madvise(mmap.MADV_WILLNEED)
-        self._maps.append(mapped)
-        return np.frombuffer(mapped, dtype=np.uint8)[segment.start - begin :]
-
-    def close(self) -> None:
-        # Arrays that are still about keep their maps alive, so nothing is unmapped by force.
-        self._maps.clear()
-
-
 def _keep_order(context: Context, format: Fixed, found: Sequence[Chunk], counter: _Counter) -> MappedRuns:  # noqa: A002
-    mapping = _Mapping(context.inputs.segments, format)
+    mapping = Mapping(context.inputs.segments, format)
     cuts = cuts_of(context.cut.boundaries)
 
     def order(chunk: Chunk) -> tuple[SortedChunk, list[Proof]]:
-        data = mapping.batches[chunk.segment].data
-        start = chunk.start - context.inputs.segments[chunk.segment].start
-        batch = FixedBatch(data[start : start + chunk.size], format)
+        offset = mapping.offsets[chunk.segment] + chunk.start - context.inputs.segments[chunk.segment].start
+        batch = FixedBatch(mapping.batch.data[offset : offset + chunk.size], format)
         packed, begins = _ordered(context, cuts, batch, chunk)
         places = begins * format.length
         declared = count(begins, places)
@@ -122,11 +91,11 @@ def _keep_order(context: Context, format: Fixed, found: Sequence[Chunk], counter
             read, declared = declare(batch, packed, begins, NOTHING, places)
             _same(context, chunk, read, declared)
         counter.done(1)
-        return SortedChunk(mapping.firsts[chunk.segment] + start // format.length, packed, begins), declared
+        return SortedChunk(offset // format.length, packed, begins), declared
 
     done = spread(order, found, context.budget.sweep_threads, context.go_on)
     declared = _add_up(context.partitions, [proofs for _, proofs in done])
-    return MappedRuns(mapping.batch, format, [chunk for chunk, _ in done], declared, mapping.close)
+    return MappedRuns(mapping.batch, format, [chunk for chunk, _ in done], declared)
 
 
 # ---- to run files
@@ -174,15 +143,21 @@ def _write(
     with writing(path, context.attempt, sync=context.sync_scratch, doing="writing the run") as writer:
         for row, chunk in enumerate(stripe):
             context.go_on()
-            out, places, proofs = _sort_chunk(context, cuts, workspace, chunk)
+            out, places, of_chunk = _sort_chunk(context, cuts, workspace, chunk)
             table[row] = writer.size + places
-            declared.append(proofs)
+            declared.append(of_chunk)
             writer.write(out.data)
             counter.done(1)
-    written = _Written(Stripe(path, table), _add_up(context.partitions, declared))
-    manifest = _manifest(context, stripe, written)
-    write_manifest(context.place.manifest_of(path), manifest, context.attempt, sync=context.sync_scratch)
-    return written
+    proofs = _add_up(context.partitions, declared)
+    extra = {
+        "chunks": _places(stripe),
+        "table": table.ravel().tolist(),
+        "records": [proof.records for proof in proofs],
+        "sizes": [proof.size for proof in proofs],
+        "checksums": [proof.checksum for proof in proofs],
+    }
+    vouch(context, path, Kind.RUN, total(proofs), extra, sync=context.sync_scratch)
+    return _Written(Stripe(path, table), proofs)
 
 
 def _sort_chunk(context: Context, cuts: Cuts, workspace: _Workspace, chunk: Chunk) -> tuple[Bytes, Offsets, list[Proof]]:
@@ -204,27 +179,6 @@ def _sort_chunk(context: Context, cuts: Cuts, workspace: _Workspace, chunk: Chun
     return out, places, declared
 
 
-def _manifest(context: Context, stripe: Sequence[Chunk], written: _Written) -> Manifest:
-    proof = total(written.declared)
-    return Manifest(
-        name=written.stripe.path.name,
-        job=context.job,
-        kind=Kind.RUN,
-        boundaries=context.boundaries,
-        records=proof.records,
-        size=proof.size,
-        checksum=proof.checksum,
-        crc=None,
-        extra={
-            "chunks": _places(stripe),
-            "table": written.stripe.table.ravel().tolist(),
-            "records": [proof.records for proof in written.declared],
-            "sizes": [proof.size for proof in written.declared],
-            "checksums": [proof.checksum for proof in written.declared],
-        },
-    )
-
-
 def _places(stripe: Sequence[Chunk]) -> list[int]:
     """Which chunks these are: where each begins, and where the last one ends."""
     return [*(chunk.base for chunk in stripe), stripe[-1].base + stripe[-1].size]
@@ -233,21 +187,18 @@ def _places(stripe: Sequence[Chunk]) -> list[int]:
 def _kept(context: Context, number: int, stripe: Sequence[Chunk]) -> _Written | None:
     """A run that an earlier attempt has made, if it is whole."""
     path = context.place.run_file(number)
-    manifest = read_manifest(context.place.manifest_of(path))
-    if manifest is None or not context.vouched(manifest, Kind.RUN) or not is_whole(path, manifest):
-        return None
-    match manifest.extra:
-        case {
-            "chunks": list(places),
-            "table": list(table),
-            "records": list(records),
-            "sizes": list(sizes),
-            "checksums": list(checksums),
-        }:
+    match vouched(context, path, Kind.RUN):
+        case Manifest(
+            extra={
+                "chunks": list(places),
+                "table": list(table),
+                "records": list(records),
+                "sizes": list(sizes),
+                "checksums": list(checksums),
+            }
+        ):
             width = context.partitions + 1
             if places != _places(stripe) or len(table) != len(stripe) * width:
-                return None
-            if context.proof and prove_file(path, context.format) != manifest.proof:
                 return None
             declared = [Proof(*proof) for proof in zip(records, sizes, checksums, strict=True)]
             return _Written(Stripe(path, np.array(table, dtype=np.int64).reshape(-1, width)), declared)

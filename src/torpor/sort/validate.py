@@ -1,27 +1,28 @@
 """Are these records in order, how many are there, and what is their checksum?"""
 # ruff: noqa: A002 - format is the product's word for it
 
-import re
+import threading
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torpor.sort.buffers import Room
 from torpor.sort.errors import Refused
 from torpor.sort.inputs import Reader, chunks, find
 from torpor.sort.kernels.batch import PREFIX_BYTES, Batch, LineBatch, batch_of
 from torpor.sort.kernels.crc32 import Crc32
+from torpor.sort.place import OUTPUT
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
-from torpor.sort.sharing import default_threads, share
+from torpor.sort.segments import Chunk
 from torpor.sort.sizes import BLOCK
+from torpor.sort.spreading import default_threads, spread
 
 MODULUS = 1 << 128
-OUTPUT_NAME = re.compile(r"partition\.\d+")
 
 Flags = NDArray[np.bool_]
 
@@ -70,6 +71,14 @@ class Validation:
         )
 
 
+class _Workspace(threading.local):
+    """What one thread uses for one piece after the other."""
+
+    def __init__(self, format: Format) -> None:
+        self.room = Room(BLOCK)
+        self.checksum = _checksum_of(format)
+
+
 def validate(
     paths: Sequence[Path],
     format: Format = GENSORT,
@@ -83,33 +92,26 @@ def validate(
     found = Validation()
     done: dict[int, Validation] = {}
     following = 0
-    changing = Lock()
+    changing = threading.Lock()
+    workspace = _Workspace(format)
 
     with Reader(inputs, format) as reader:
 
-        def prepare() -> Callable[[int], None]:
-            room = bytearray(BLOCK)
-            checksum = _checksum_of(format)
+        def look(chunk: Chunk) -> None:
+            nonlocal found, following
+            data = workspace.room.of(chunk.size)  # A line may be longer than a block.
+            reader.read(chunk, data.data)
+            one = _look(batch_of(format, data), workspace.checksum)
+            with changing:
+                done[chunk.number] = one
+                # Threads finish in any order; order is looked at in the files' own.
+                while following in done:
+                    found += done.pop(following)
+                    following += 1
+                if progress is not None:
+                    progress(chunk.size)
 
-            def look(piece: int) -> None:
-                nonlocal room, found, following
-                chunk = pieces[piece]
-                if chunk.size > len(room):
-                    room = bytearray(chunk.size)  # A line may be longer than a block.
-                data = memoryview(room)[: reader.read(chunk, memoryview(room))]
-                one = _look(batch_of(format, np.frombuffer(data, np.uint8)), checksum)
-                with changing:
-                    done[piece] = one
-                    # Threads finish in any order; order is looked at in the files' own.
-                    while following in done:
-                        found += done.pop(following)
-                        following += 1
-                    if progress is not None:
-                        progress(chunk.size)
-
-            return look
-
-        share(len(pieces), default_threads() if threads is None else threads, prepare)
+        spread(look, pieces, default_threads() if threads is None else threads)
     return found
 
 
@@ -126,7 +128,7 @@ def _files(path: Path) -> list[Path]:
     """A directory stands for the outputs of a sort in it, by number, or else for all that `find` finds there."""
     if not path.is_dir():
         return [path]
-    outputs = [entry for entry in path.iterdir() if OUTPUT_NAME.fullmatch(entry.name) and entry.is_file()]
+    outputs = [entry for entry in path.iterdir() if OUTPUT.fullmatch(entry.name) and entry.is_file()]
     if outputs:
         # A sixth digit makes a name longer, and bytewise it would come before its predecessors.
         return sorted(outputs, key=lambda output: (len(output.name), output.name))

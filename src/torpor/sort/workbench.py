@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torpor.sort.context import Context
 from torpor.sort.driver import Driver
 from torpor.sort.errors import Stale
-from torpor.sort.inputs import Inputs, Reader
+from torpor.sort.inputs import Reader
 from torpor.sort.machine.records import Beat, Peer, Terms
 from torpor.sort.machine.states import WorkerState, progress
 from torpor.sort.machine.worker import Command, Event, Worker
@@ -17,8 +17,9 @@ from torpor.sort.place import Place
 from torpor.sort.proof import Proof
 from torpor.sort.record import parse
 from torpor.sort.runs import Runs
+from torpor.sort.segments import Inputs
 from torpor.sort.sending import Sender
-from torpor.sort.sharing import default_threads
+from torpor.sort.spreading import default_threads
 from torpor.sort.wire.connecting import Connection
 from torpor.sort.wire.credentials import Join
 from torpor.sort.wire.requests import Caller

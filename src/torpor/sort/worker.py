@@ -3,7 +3,6 @@
 It takes its directories, looks at what an earlier life left in them, serves, registers, and then does what its machine says.
 """
 
-import os
 import platform
 import secrets
 import signal
@@ -17,22 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torpor.sort.answering import Answers
-from torpor.sort.codec import from_plain
 from torpor.sort.context import Stopped
 from torpor.sort.driver import Driver
-from torpor.sort.ending import Ending
+from torpor.sort.ending import Ending, Left
 from torpor.sort.errors import Broken, Refused, SortError, Stale, Unavailable
 from torpor.sort.hands import Hands
 from torpor.sort.hold import Holding
-from torpor.sort.inputs import Inputs, find
+from torpor.sort.inputs import find
 from torpor.sort.journal import Journal
 from torpor.sort.machine.history import lines
+from torpor.sort.machine.states import MasterState
 from torpor.sort.machine.states import WorkerState as W
 from torpor.sort.machine.worker import Broke, Command, Event, Restarted, Started, Worker, step
 from torpor.sort.options import WorkerOptions
-from torpor.sort.place import STATE, Place
+from torpor.sort.place import OUTPUT, STATE, Place
 from torpor.sort.pulse import Pulse
 from torpor.sort.record import parse
+from torpor.sort.segments import Inputs
 from torpor.sort.status import JobStatus
 from torpor.sort.wire.calls import ABORT_JOB, GET_JOB_STATUS
 from torpor.sort.wire.connecting import Connection
@@ -59,9 +59,7 @@ class Saved:
     inputs: Inputs
 
 
-def work(options: WorkerOptions) -> int:
-    if options.end_with_parent:
-        end_with_parent()
+def work(options: WorkerOptions) -> Left:
     join = load_join(options.join)
     with (
         Connection(options.master, join) as master,
@@ -114,9 +112,7 @@ def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str]
 
 def _inputs(options: WorkerOptions, job: JobStatus) -> Inputs:
     if options.slice is not None:
-        import json
-
-        return from_plain(Inputs, json.loads(options.slice.read_text()))
+        return options.slice
     return find(options.inputs, parse(job.format))
 
 
@@ -129,14 +125,19 @@ def _fail_the_job(master: Connection, job: JobStatus, identity: str, error: Sort
 
 def _live(
     options: WorkerOptions, join: Join, master: Connection, place: Place, job: JobStatus, identity: str, inputs: Inputs
-) -> int:
+) -> Left:
     journal = Journal(place.journal)
     journal.reserve()
     saved = journal.load(Saved)
-    before = saved.worker if saved is not None and saved.worker.job == job.job else None
+    # Who comes under another name, such as a corrected --index, is somebody else, and has no earlier life here.
+    is_ours = saved is not None and (saved.worker.job, saved.worker.identity) == (job.job, identity)
+    before = saved.worker if saved is not None and is_ours else None
     if before is not None and before.job_done:
         say("this job is completed, and so is this worker's output")
-        return Ending.COMPLETED
+        return Left(Ending.COMPLETED)
+    is_over = job.state == MasterState.COMPLETED
+    if before is None and is_over:
+        return _leave_alone(place)
     nudge = threading.Event()
     driver: Driver[Worker, Event, Command] = Driver(
         before or Worker(identity, job.job),
@@ -158,14 +159,15 @@ def _live(
         hands = Hands(bench, Pulse(bench), control.address, data.address)
         try:
             if saved is not None and before is not None and saved.inputs != inputs:
-                raise Broken(f"the input of {identity} was changed during the job")
-            _take_up(driver, hands, before, options)
+                hands.remove_everything()
+                raise Broken(f"{_changed(saved.inputs, inputs)} was changed during the job")
+            _take_up(driver, hands, before, resume=options.resume or is_over)
             code = driver.run()
         finally:
             hands.close()
     for line in lines(driver.value.history):
         say(line)
-    return code
+    return Left(Ending(code), driver.value.reason or "the job was not over yet")
 
 
 def _own_host(master: str) -> str:
@@ -195,9 +197,25 @@ def closing_soon(serving: Serving) -> Iterator[Serving]:
         serving.stop(0.2)
 
 
-def _take_up(driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, options: WorkerOptions) -> None:
+def _leave_alone(place: Place) -> Left:
+    """Scratch was lost after the last report: there is nobody left who could send again, and nothing that needs to be."""
+    if not any(OUTPUT.fullmatch(path.name) for path in place.output.iterdir()):
+        return Left(Ending.FAILED, f"the job is completed, and its output is not in {place.output}")
+    place.release_output()
+    place.remove_scratch()
+    say(f"this job is completed, and what lies in {place.output} is left as it is")
+    return Left(Ending.COMPLETED)
+
+
+def _changed(before: Inputs, now: Inputs) -> str:
+    """The first input file that is not what it was."""
+    differing = set(before.segments) ^ set(now.segments)
+    return f"the input file {min(segment.path for segment in differing)}" if differing else "the order of the input files"
+
+
+def _take_up(driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, *, resume: bool) -> None:
     """From nothing, from a completed life, or from the midst of one that was killed."""
-    if before is None or not options.resume:
+    if before is None or not resume:
         hands.remove_all_files()
     if before is None:
         driver.save_first()
@@ -237,17 +255,10 @@ def _end_on_signals(driver: Driver[Worker, Event, Command]) -> None:
         return
 
     def end(number: int, frame: object) -> None:
-        driver.tell(Broke(f"ended by {signal.Signals(number).name}"))
+        if driver.value.state is W.COMPLETED:
+            driver.finish(Ending.FAILED)
+        else:
+            driver.tell(Broke(f"ended by {signal.Signals(number).name}"))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-
-
-def end_with_parent() -> None:
-    """As `run` wants it: nobody is left behind when it is killed."""
-    import ctypes
-
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)

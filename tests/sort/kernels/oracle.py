@@ -11,7 +11,8 @@ from torpor.sort.record import Fixed, Format, Lines
 def records_of(format: Format, data: bytes) -> list[bytes]:  # noqa: A002
     if isinstance(format, Fixed):
         return [data[begin : begin + format.length] for begin in range(0, len(data), format.length)]
-    return [line + b"\n" for line in data.split(b"\n")[:-1]]
+    # Not splitlines: a carriage return is a byte like any other. A last line that lacks its newline gets one.
+    return [line + b"\n" for line in data.removesuffix(b"\n").split(b"\n")] if data else []
 
 
 def key_of(format: Format) -> Callable[[bytes], bytes]:  # noqa: A002

@@ -1,7 +1,5 @@
 """Does a batch find its records and keys, and read the right five bytes of each?"""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,23 +7,21 @@ from hypothesis import strategies as st
 
 from tests.sort.kernels.inputs import any_data
 from tests.sort.kernels.oracle import array, batch, key_of, positions_of, records_of
-from torpor.sort.kernels.batch import batch_of, join
+from torpor.sort.kernels.batch import batch_of
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
 
 @settings(deadline=None)
 @given(any_data())
-def test_records_keys_offsets(case: tuple[Format, bytes]) -> None:
+def test_records_and_keys(case: tuple[Format, bytes]) -> None:
     form, data = case
     records = records_of(form, data)
     found = batch(form, data)
     assert len(found) == len(records)
-    assert [found.record(row) for row in range(len(found))] == records
     keys = [key_of(form)(record) for record in records]
     assert [found.key(row) for row in range(len(found))] == keys
     assert found.key_lengths().tolist() == [len(key) for key in keys]
     assert found.sizes().tolist() == [len(record) for record in records]
-    assert found.offsets().tolist() == positions_of(records)
 
 
 @settings(deadline=None)
@@ -46,25 +42,6 @@ def test_row_at_is_the_first_row_from_there_on(case: tuple[Format, bytes], offse
     positions = positions_of(records_of(form, data))
     assert batch(form, data).row_at(offset) == sum(position < offset for position in positions)
     assert batch(form, data).row_at(-offset) == 0
-
-
-@settings(deadline=None)
-@given(any_data(), st.lists(st.floats(0, 1), max_size=3))
-def test_joined_batches_count_on(case: tuple[Format, bytes], shares: list[float]) -> None:
-    form, data = case
-    records = records_of(form, data)
-    cuts = [0, *sorted(int(share * len(records)) for share in shares), len(records)]
-    pieces = [batch(form, b"".join(records[begin:end])) for begin, end in itertools.pairwise(cuts)]
-    whole, joined = batch(form, data), join(pieces)
-    assert len(joined) == len(whole)
-    assert [joined.record(row) for row in range(len(joined))] == records
-    assert [joined.key(row) for row in range(len(joined))] == [whole.key(row) for row in range(len(whole))]
-    rows = np.arange(len(whole), dtype=np.intp)[::-1].copy()
-    for at in (0, 5):
-        assert joined.prefix(at).tolist() == whole.prefix(at).tolist()
-        assert joined.prefix(at, rows).tolist() == whole.prefix(at, rows).tolist()
-    assert joined.key_lengths(rows).tolist() == whole.key_lengths(rows).tolist()
-    assert joined.sizes(rows).tolist() == whole.sizes(rows).tolist()
 
 
 def test_fields_as_sort_takes_them() -> None:
@@ -90,5 +67,3 @@ def test_no_row_but_its_own(form: Format) -> None:
     for row in (-1, 1):
         with pytest.raises(IndexError):
             one.key(row)
-        with pytest.raises(IndexError):
-            one.record(row)

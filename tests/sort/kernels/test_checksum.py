@@ -122,6 +122,12 @@ def test_zeros_at_the_end_of_a_line_matter() -> None:
     assert len(sums) == 900
 
 
+def test_long_stretches_of_a_line_cannot_change_places_unseen() -> None:
+    one, other = b"a" * 128, b"b" * 128
+    sums = {prove(array(line + b"end\n"), Lines()).checksum for line in (one + other, other + one, one + one, other + other)}
+    assert len(sums) == 4
+
+
 def test_where_the_key_lies_does_not_matter() -> None:
     data = array(b"a,b\nc,d\n")
     assert prove(data, Lines(2, b",")) == prove(data, Lines()) == prove(batch(Lines(2, b","), b"a,b\nc,d\n"), Lines(2, b","))

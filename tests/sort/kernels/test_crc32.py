@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sort.kernels.oracle import array
-from torpor.sort.kernels.crc32 import BLOCK, FEWEST_EXAMINED, LONGEST_TABLED, SAMPLE, Bytes, Crc32
+from torpor.sort.kernels.batch import Bytes
+from torpor.sort.kernels.crc32 import BLOCK, FEWEST_EXAMINED, LONGEST_TABLED, SAMPLE, Crc32
 from torpor.sort.kernels.lcg import ascii_records, binary_records
 
 MANY = FEWEST_EXAMINED + 5

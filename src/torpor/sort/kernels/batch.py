@@ -1,6 +1,5 @@
 """Where do records and their keys lie in an array of bytes, and how are keys read many at a time?"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +15,6 @@ Offsets = npt.NDArray[np.int64]
 PREFIX_BYTES = 5
 """Key bytes that are compared at once; with a row of 24 bits they fill one word."""
 ROW_BITS = 24
-
-# As in a sort, but with places of 32 bits: here whole files are counted.
-PLACE_BITS = np.uint64(32)
-PLACE_MASK = np.uint64((1 << 32) - 1)
-# Up to so many a comparison with each is faster than a search.
-FEW_BATCHES = 16
 
 WORD = 8
 NEWLINE = 10
@@ -49,17 +42,8 @@ class FixedBatch:
         return self.format.key_length
 
     def key(self, row: int) -> bytes:
-        begin = self._begin(row) + self.format.key_offset
+        begin = _within(row, len(self)) * self.format.length + self.format.key_offset
         return self.data[begin : begin + self.format.key_length].tobytes()
-
-    def record(self, row: int) -> bytes:
-        begin = self._begin(row)
-        return self.data[begin : begin + self.format.length].tobytes()
-
-    def offsets(self, rows: Rows | None = None) -> Offsets:
-        """The first byte of each row within the batch."""
-        chosen = np.arange(len(self), dtype=np.int64) if rows is None else rows.astype(np.int64, copy=False)
-        return chosen * self.format.length
 
     def sizes(self, rows: Rows | None = None) -> Offsets:
         """The bytes of each row."""
@@ -103,9 +87,6 @@ class FixedBatch:
             words |= column.astype(np.uint64) << np.uint64(56 - 8 * place)
         return words
 
-    def _begin(self, row: int) -> int:
-        return _within(row, len(self)) * self.format.length
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineBatch:
@@ -129,14 +110,6 @@ class LineBatch:
     def key(self, row: int) -> bytes:
         _within(row, len(self))
         return self.data[self.key_starts[row] : self.key_ends[row]].tobytes()
-
-    def record(self, row: int) -> bytes:
-        _within(row, len(self))
-        return self.data[self.starts[row] : self.ends[row]].tobytes()
-
-    def offsets(self, rows: Rows | None = None) -> Offsets:
-        """The first byte of each row within the batch."""
-        return _of(self.starts, rows)
 
     def sizes(self, rows: Rows | None = None) -> Offsets:
         """The bytes of each row."""
@@ -173,94 +146,12 @@ class LineBatch:
         return _lowered(self.leading(at, rows))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JoinedBatch:
-    """Batches of one format, several mapped files for one, whose rows are counted on from one to the next."""
-
-    batches: tuple[FixedBatch | LineBatch, ...]
-    firsts: Offsets
-    """The row at which each batch begins, and at the end the number of all rows."""
-
-    def __len__(self) -> int:
-        return int(self.firsts[-1])
-
-    @property
-    def key_length(self) -> int | None:
-        """The length of every key, or None if they differ."""
-        return self.batches[0].key_length if self.batches else None
-
-    def key(self, row: int) -> bytes:
-        which = self._which(row)
-        return self.batches[which].key(row - int(self.firsts[which]))
-
-    def record(self, row: int) -> bytes:
-        which = self._which(row)
-        return self.batches[which].record(row - int(self.firsts[which]))
-
-    def sizes(self, rows: Rows | None = None) -> Offsets:
-        """The bytes of each row."""
-        found = np.empty(_count(self, rows), dtype=np.int64)
-        for which, places, own in self.sources(rows):
-            found[places] = self.batches[which].sizes(own)
-        return found
-
-    def key_lengths(self, rows: Rows | None = None) -> Offsets:
-        found = np.empty(_count(self, rows), dtype=np.int64)
-        for which, places, own in self.sources(rows):
-            found[places] = self.batches[which].key_lengths(own)
-        return found
-
-    def leading(self, at: int, rows: Rows | None = None) -> Words:
-        """`prefix`, already shifted to the high 40 bits: what a sort packs with a row."""
-        found = np.empty(_count(self, rows), dtype=np.uint64)
-        for which, places, own in self.sources(rows):
-            found[places] = self.batches[which].leading(at, own)
-        return found
-
-    def prefix(self, at: int, rows: Rows | None = None) -> Words:
-        """Five key bytes from key byte `at` on, big-endian, padded with zeros, in the low 40 bits."""
-        return _lowered(self.leading(at, rows))
-
-    def sources(self, rows: Rows | None = None) -> list[tuple[int, Rows, Rows]]:
-        """Which batches hold these rows: the batch, the places of its rows among `rows`, and those rows in its own count."""
-        chosen = np.arange(len(self), dtype=np.intp) if rows is None else rows
-        # Batch and place in one word, as a sort packs prefix and row: sorting these is far faster than an argsort.
-        packed = self._batch_of_each(chosen) << PLACE_BITS
-        packed |= np.arange(len(chosen), dtype=np.uint64)
-        packed.sort()
-        cuts = np.searchsorted(packed, np.arange(len(self.batches) + 1, dtype=np.uint64) << PLACE_BITS)
-        order = (packed & PLACE_MASK).view(np.int64).astype(np.intp, copy=False)
-        return [
-            (batch, places, chosen[places] - self.firsts[batch])
-            for batch in range(len(self.batches))
-            if len(places := order[cuts[batch] : cuts[batch + 1]])
-        ]
-
-    def _batch_of_each(self, rows: Rows) -> Words:
-        if len(self.batches) > FEW_BATCHES:
-            return (np.searchsorted(self.firsts, rows, side="right") - 1).astype(np.uint64)
-        found = np.zeros(len(rows), dtype=np.uint64)
-        for first in self.firsts[1:-1]:
-            found += rows >= first
-        return found
-
-    def _which(self, row: int) -> int:
-        return int(np.searchsorted(self.firsts, _within(row, len(self)), side="right")) - 1
-
-
 Batch = FixedBatch | LineBatch
-AnyBatch = FixedBatch | LineBatch | JoinedBatch
 
 
 def batch_of(format: Format, data: Bytes) -> Batch:  # noqa: A002 - the product's word for it
     """The records in `data`, which holds whole ones only."""
     return FixedBatch(data, format) if isinstance(format, Fixed) else _lines_of(format, data)
-
-
-def join(batches: Sequence[Batch]) -> JoinedBatch:
-    firsts = np.zeros(len(batches) + 1, dtype=np.int64)
-    np.cumsum([len(batch) for batch in batches], out=firsts[1:])
-    return JoinedBatch(tuple(batches), firsts)
 
 
 def _lines_of(lines: Lines, data: Bytes) -> LineBatch:
@@ -289,7 +180,7 @@ def _field(data: Bytes, starts: Offsets, ends: Offsets, field: int, delimiter: i
     return np.minimum(before, last), np.minimum(after, last)
 
 
-def _count(batch: AnyBatch, rows: Rows | None) -> int:
+def _count(batch: Batch, rows: Rows | None) -> int:
     return len(batch) if rows is None else len(rows)
 
 

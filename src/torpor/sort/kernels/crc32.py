@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
+from torpor.sort.kernels.batch import Bytes
+
 Sums = NDArray[np.uint32]
 Flags = NDArray[np.bool_]
 

@@ -3,14 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
-from torpor.sort.kernels.batch import AnyBatch, Bytes, FixedBatch, JoinedBatch, LineBatch, Offsets, Rows
+from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, Rows
 from torpor.sort.kernels.spans import copy_spans
 
-# Bytes of records from several batches that are brought together at once: a block that stays in the cache.
-BLOCK = 1 << 20
 
-
-def gather(batch: AnyBatch, rows: Rows, out: Bytes) -> int:
+def gather(batch: Batch, rows: Rows, out: Bytes) -> int:
     """Write the records of `rows`, in that order, to the beginning of `out`; returns the bytes written."""
     if not len(rows):
         return 0
@@ -19,12 +16,11 @@ def gather(batch: AnyBatch, rows: Rows, out: Bytes) -> int:
         raise IndexError(f"rows {int(rows.min())} to {int(rows.max())} are not all among {len(batch)}")
     if isinstance(batch, FixedBatch):
         return _gather_fixed(batch, rows, out)
-    if isinstance(batch, LineBatch):
-        lengths = batch.sizes(rows)
-        ends = _ends(lengths, out)
-        copy_spans(batch.data, batch.starts[rows], lengths, out, ends - lengths)
-        return int(ends[-1])
-    return _gather_joined(batch, rows, out)
+    lengths = batch.sizes(rows)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    size = int(ends[-1])
+    copy_spans(batch.data, batch.starts[rows], lengths, _beginning(out, size), ends - lengths)
+    return size
 
 
 def _gather_fixed(batch: FixedBatch, rows: Rows, out: Bytes) -> int:
@@ -35,42 +31,8 @@ def _gather_fixed(batch: FixedBatch, rows: Rows, out: Bytes) -> int:
     return size
 
 
-def _gather_joined(batch: JoinedBatch, rows: Rows, out: Bytes) -> int:
-    if isinstance(batch.batches[0], FixedBatch):
-        return _gather_joined_fixed(batch, batch.batches[0].format.length, rows, out)
-    lengths = batch.sizes(rows)
-    ends = _ends(lengths, out)
-    for which, places, own in batch.sources(rows):
-        lines = batch.batches[which]
-        copy_spans(lines.data, lines.offsets(own), lengths[places], out, (ends - lengths)[places])
-    return int(ends[-1])
-
-
-def _gather_joined_fixed(batch: JoinedBatch, length: int, rows: Rows, out: Bytes) -> int:
-    records = _records(_beginning(out, len(rows) * length), length)
-    at_once = max(BLOCK // length, 1)
-    aside = np.empty(min(at_once, len(rows)), dtype=records.dtype)
-    back = np.empty(len(aside), dtype=np.intp)
-    for begin in range(0, len(rows), at_once):
-        here = rows[begin : begin + at_once]
-        filled = 0
-        for which, places, own in batch.sources(here):
-            until = filled + len(own)
-            np.take(_records(batch.batches[which].data, length), own, out=aside[filled:until], mode="clip")
-            back[places] = np.arange(filled, until)
-            filled = until
-        np.take(aside, back[:filled], out=records[begin : begin + filled], mode="clip")
-    return len(rows) * length
-
-
 def _records(data: Bytes, length: int) -> npt.NDArray[np.void]:
     return data.view(np.dtype((np.void, length)))
-
-
-def _ends(lengths: Offsets, out: Bytes) -> Offsets:
-    ends = np.cumsum(lengths, dtype=np.int64)
-    _beginning(out, int(ends[-1]))
-    return ends
 
 
 def _beginning(out: Bytes, size: int) -> Bytes:

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint64]
+from torpor.sort.kernels.batch import Bytes, Words
 
 LENGTH = 100
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645

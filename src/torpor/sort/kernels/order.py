@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from torpor.sort.kernels.batch import PREFIX_BYTES, ROW_BITS, AnyBatch, Rows, Words
+from torpor.sort.kernels.batch import PREFIX_BYTES, ROW_BITS, Batch, Rows, Words
 
 PACKED_BITS = ROW_BITS
 """The low bits of a packed word that hold a row; the others hold a prefix of its key."""
@@ -31,22 +31,19 @@ def packed_sort(prefixes: Words) -> Words:
     return packed
 
 
-def sorted_packed(batch: AnyBatch, rows: Rows | None = None) -> Words:
-    """(prefix << 24 | row) in the final, stable order by whole keys: the low bits are the order, the high ones ascend.
-
-    With `rows` only those are sorted, and the low bits count them: `rows[rows_of(packed)]` are the batch's own.
-    """
-    count = len(batch) if rows is None else len(rows)
-    _refuse_too_many(count)
-    packed = batch.leading(0, rows)
-    packed |= np.arange(count, dtype=np.uint64)
-    return _sort(batch, rows, packed)
+def sorted_packed(batch: Batch) -> Words:
+    """(prefix << 24 | row) in the final, stable order by whole keys: the low bits are the order, the high ones ascend."""
+    _refuse_too_many(len(batch))
+    packed = batch.leading(0)
+    packed |= np.arange(len(batch), dtype=np.uint64)
+    return _sort(batch, None, packed)
 
 
-def merged_packed(batch: AnyBatch, rows: Rows, known: Words) -> Words:
-    """As `sorted_packed(batch, rows)`, when the leading key bytes are known: the high 40 bits of `known`, one for each row.
+def merged_packed(batch: Batch, rows: Rows, known: Words) -> Words:
+    """As `sorted_packed`, but of these rows alone, and their leading key bytes are known: the high 40 bits of `known`.
 
-    This is how chunks that were sorted one by one are sorted together without a look at their records, ties apart.
+    The low bits count `rows`: `rows[rows_of(packed)]` are the batch's own. This is how chunks that were sorted one by one are
+    sorted together without a look at their records, ties apart.
     """
     if len(known) != len(rows):
         raise ValueError(f"{len(known)} prefixes for {len(rows)} rows")
@@ -61,7 +58,7 @@ def rows_of(packed: Words) -> Rows:
     return (packed & ROW_MASK).view(np.int64).astype(np.intp, copy=False)
 
 
-def sort_order(batch: AnyBatch) -> Rows:
+def sort_order(batch: Batch) -> Rows:
     """The rows of a batch in their stable order by whole keys."""
     return rows_of(sorted_packed(batch))
 
@@ -71,7 +68,7 @@ def _refuse_too_many(count: int) -> None:
         raise ValueError(f"{count} rows do not fit into {PACKED_BITS} bits: records would silently be mixed up")
 
 
-def _sort(batch: AnyBatch, rows: Rows | None, packed: Words) -> Words:
+def _sort(batch: Batch, rows: Rows | None, packed: Words) -> Words:
     packed.sort()
     tied = (packed[1:] ^ packed[:-1]) <= ROW_MASK
     if tied.any():
@@ -124,7 +121,7 @@ class _Ties:
         return members if rows is None else rows[members]
 
 
-def _mend(batch: AnyBatch, rows: Rows | None, packed: Words, tied: npt.NDArray[np.bool_]) -> None:
+def _mend(batch: Batch, rows: Rows | None, packed: Words, tied: npt.NDArray[np.bool_]) -> None:
     """Order by the rest of their keys the rows whose prefixes tie, five bytes of all of them at a time."""
     ties = _Ties(packed, tied)
     at = 0
@@ -140,7 +137,7 @@ def _mend(batch: AnyBatch, rows: Rows | None, packed: Words, tied: npt.NDArray[n
         ties.refine(batch.prefix(at, ties.rows(rows)))
 
 
-def _resolve_ends(batch: AnyBatch, rows: Rows | None, ties: _Ties, at: int) -> float:
+def _resolve_ends(batch: Batch, rows: Rows | None, ties: _Ties, at: int) -> float:
     """Order keys that end within the prefix at `at`, and let go of them; returns how long the others are on average from there.
 
     Of two keys that are equal when padded with zeros the shorter one is first, and if they are as long, they are equal.
@@ -156,7 +153,7 @@ def _resolve_ends(batch: AnyBatch, rows: Rows | None, ties: _Ties, at: int) -> f
     return float(lengths.mean()) if len(lengths) else 0.0
 
 
-def _compare(batch: AnyBatch, rows: Rows | None, ties: _Ties) -> None:
+def _compare(batch: Batch, rows: Rows | None, ties: _Ties) -> None:
     keys = [(group, batch.key(row)) for group, row in zip(ties.groups.tolist(), ties.rows(rows).tolist(), strict=True)]
     if any(later < earlier for earlier, later in pairwise(keys)):
         ties.settle(np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp))

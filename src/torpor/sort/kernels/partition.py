@@ -25,12 +25,11 @@ def cuts_of(boundaries: Sequence[Boundary]) -> Cuts:
     return Cuts(tuple(boundaries), np.array([int.from_bytes(prefix) << PACKED_BITS for prefix in padded], dtype=np.uint64))
 
 
-def split(batch: Batch, packed: Words, boundaries: Sequence[Boundary] | Cuts, worker: int, base: int) -> Offsets:
+def split(batch: Batch, packed: Words, cuts: Cuts, worker: int, base: int) -> Offsets:
     """Where each partition begins in the order that `sorted_packed` gave, and at the end the number of records.
 
     `base` is the position of the batch's first byte in the worker's inputs.
     """
-    cuts = boundaries if isinstance(boundaries, Cuts) else cuts_of(boundaries)
     begins = np.zeros(len(cuts.boundaries) + 2, dtype=np.int64)
     begins[-1] = len(packed)
     low = np.searchsorted(packed, cuts.leading)

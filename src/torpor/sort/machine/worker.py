@@ -200,6 +200,11 @@ class FinishShuffle:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeAhead:
+    """All own parts are whole, so what others still wait for need not be waited for; only to be Merging needs the signal."""
+
+
+@dataclass(frozen=True, slots=True)
 class Merge:
     pass
 
@@ -232,6 +237,7 @@ Command = (
     | SendAll
     | SendParts
     | FinishShuffle
+    | MergeAhead
     | Merge
     | TellFailure
     | RemoveTemporaries
@@ -314,7 +320,7 @@ def _take(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Comma
         case Shuffled(report):
             worker = replace(worker, shuffled=report)
             worker = go(worker, W.WAITING_FOR_MERGE_SIGNAL, f"{report.received.records} records received", now)
-            return worker, (Tell(Phase.SHUFFLING),)
+            return worker, (Tell(Phase.SHUFFLING), MergeAhead())
         case MergeSignal():
             return go(worker, W.MERGING, "everybody has every part", now), (Merge(),)
         case Merged(report):
@@ -327,11 +333,14 @@ def _take(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Comma
         case PartsWanted(parts):
             return worker, (SendParts(parts),)
         case Broke(reason, fatal):
-            return _fail(worker, reason, fatal, now), (TellFailure(), RemoveTemporaries(), Leave(ok=False))
+            # A job that cannot be saved leaves nothing. Who was not even let in keeps what an earlier life has done.
+            ends_the_job = fatal and worker.state is not W.INITIALIZING
+            removal = RemoveAll() if ends_the_job else RemoveTemporaries()
+            return _fail(worker, reason, fatal, now), (TellFailure(), removal, Leave(ok=False))
         case AbortAsked(reason):
             if worker.state is not W.COMPLETED:
                 worker = _fail(worker, f"aborted: {reason}", False, now)
-            return replace(worker, aborted=True), (RemoveAll(), Leave(ok=False))
+            return replace(worker, aborted=True, reason=f"aborted: {reason}"), (RemoveAll(), Leave(ok=False))
         case Restarted(reason):
             worker = go(worker, W.INITIALIZING, reason, now)
             forgotten = replace(worker, sample=None, sorted=None, shuffled=None, merged=None, fatal=False, aborted=False)

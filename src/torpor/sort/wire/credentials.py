@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from torpor.sort.errors import Broken, Refused
+from torpor.sort.files import sync_directory
 
 NAME = "torpor-sort"
 """In every certificate: workers come and go under any address, so the certificate itself is what is trusted."""
@@ -56,7 +57,7 @@ def save_join(join: Join, path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         aside.rename(path)
-        _flush_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise Broken(f"the join file {path} cannot be written: {error.strerror}") from error
 
@@ -114,11 +115,3 @@ def _make_certificate() -> tuple[str, str]:
     )
     private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return certificate.public_bytes(serialization.Encoding.PEM).decode(), private.decode()
-
-
-def _flush_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -8,6 +8,9 @@ from torpor.sort.machine.records import Beat, Cut, Peer, Report, Sample
 from torpor.sort.machine.states import Phase
 from torpor.sort.proof import Proof
 
+JOB_FAILED = "job_failed"
+"""With this code who registers is refused when there is nothing left to take part in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

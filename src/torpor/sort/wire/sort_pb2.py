@@ -1,5 +1,4 @@
 """How do the messages of the sort look? Drawn from sort.proto by `make docs`; do not edit."""
-
 # ruff: noqa
 # fmt: off
 # -*- coding: utf-8 -*-

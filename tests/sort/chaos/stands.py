@@ -1,0 +1,38 @@
+"""Where did a process stand when it was killed, as its journal proves?"""
+
+from tests.sort.chaos.cluster import MASTER, Cluster
+from torpor.sort.hold import Moment
+from torpor.sort.machine.states import MASTER_WAY, WORKER_WAY, MasterState, WorkerState
+
+
+def kill_worker(here: Cluster, index: int, hold: str) -> None:
+    """Held there, and killed there; the journal must say so."""
+    state, _, moment = hold.partition(":")
+    before = here.saved_worker(index)
+    here.kill_held(here.workers[index], state, moment)
+    after = here.saved_worker(index)
+    if moment != Moment.BEFORE_SAVE:
+        assert after is not None
+        assert after.state == state
+    elif state == WorkerState.INITIALIZING:
+        assert after is None
+    elif state == WorkerState.FAILED:
+        # It came from wherever it had been killed.
+        assert after == before
+    else:
+        assert after is not None
+        assert after.state == WORKER_WAY[WORKER_WAY.index(WorkerState(state)) - 1]
+
+
+def kill_master(here: Cluster, hold: str) -> None:
+    state, _, moment = hold.partition(":")
+    here.kill_held(here.node(MASTER), state, moment)
+    after = here.saved_master()
+    if moment != Moment.BEFORE_SAVE:
+        assert after is not None
+        assert after.state == state
+    elif state == MasterState.WAITING_FOR_WORKERS:
+        assert after is None
+    else:
+        assert after is not None
+        assert after.state == MASTER_WAY[MASTER_WAY.index(MasterState(state)) - 1]

@@ -1,0 +1,80 @@
+"""Does a whole sort go as it is described, from nothing at all to a page about it?"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sort.e2e.commands import by_key, cluster, contents, generated, joined, running, sorted_well, torpor_sort
+from tests.sort.workers import fixed_records
+from torpor.sort.record import GENSORT
+
+pytestmark = pytest.mark.e2e
+
+
+def test_two_runs_give_the_same_files_and_a_program_can_read_about_them(tmp_path: Path) -> None:
+    records = fixed_records(30_000, GENSORT, seed=2, keys=500)
+    (tmp_path / "in").write_bytes(records)
+    words = (tmp_path / "in", "--workers", 3, "--memory", "24M")
+    first = torpor_sort("run", *words, "--output", tmp_path / "one", "--json", "--report", tmp_path / "page.html")
+    again = torpor_sort("run", *words, "--output", tmp_path / "two", "--tls", "--json")
+    assert (first.code, again.code) == (0, 0), again.err.decode()
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert joined(tmp_path / "one") == by_key(records)
+
+    one, two = first.json, again.json
+    for name in ("outcome", "format", "records", "size_bytes", "checksum", "partitions", "skew"):
+        assert one[name] == two[name], name
+    assert one.keys() == two.keys()
+    assert one["job"] != two["job"]
+    page = (tmp_path / "page.html").read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert one["job"] in page
+    assert "<svg" in page
+    text = torpor_sort("validate", tmp_path / "one")
+    assert (text.code, text.out.splitlines()[0]) == (0, b"Records: 30000")
+
+
+def test_without_proof_and_without_flushing_the_bytes_are_the_same_and_the_word_is_another(tmp_path: Path) -> None:
+    records = fixed_records(5_000, GENSORT, seed=3)
+    (tmp_path / "in").write_bytes(records)
+    done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", "--no-proof", "--no-sync", "--json")
+    assert (done.code, done.json["outcome"], done.json["checksum"]) == (0, "unproven", None)
+    assert joined(tmp_path / "out") == by_key(records)
+
+
+def test_a_job_between_machines_is_encrypted(tmp_path: Path) -> None:
+    """As it is between hosts, here by `--tls`; who has no certificate of the job's learns nothing."""
+    records = fixed_records(5_000, GENSORT, seed=5)
+    (tmp_path / "in").write_bytes(records)
+    with cluster(tmp_path, 1, "--tls", "--report", tmp_path / "page.html") as job:
+        assert torpor_sort("status", job.address).code == 6
+        assert torpor_sort("status", job.state).code == 0
+        with running(*job.worker(0, tmp_path / "in")) as worker:
+            assert worker.ended().code == 0
+        done = job.master.ended()
+    assert (done.code, done.json["outcome"]) == (0, "valid")
+    # With --json the address is said on standard error.
+    assert job.address.encode() in done.err
+    assert job.output(1) == by_key(records)
+    assert (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("records", "workers"), [(0, 1), (1, 2), (2, 3)], ids=["an empty directory", "one record", "more workers than records"]
+)
+def test_almost_nothing_is_sorted_as_well(tmp_path: Path, records: int, workers: int) -> None:
+    (tmp_path / "in").mkdir()
+    if records:
+        (tmp_path / "in" / "few").write_bytes(fixed_records(records, GENSORT, seed=8))
+        (tmp_path / "in" / "none").touch()
+    report = sorted_well(tmp_path / "in", "--output", tmp_path / "out", "--workers", workers)
+    assert joined(tmp_path / "out") == (by_key((tmp_path / "in" / "few").read_bytes()) if records else b"")
+    assert (report["records"], report["size_bytes"]) == (records, records * 100)
+
+
+def test_what_is_generated_is_never_written_over(tmp_path: Path) -> None:
+    made = generated(tmp_path / "made", 10)
+    again = torpor_sort("generate", 20, made)
+    assert again.code != 0
+    assert str(made) in again.said
+    assert made.stat().st_size == 1_000
