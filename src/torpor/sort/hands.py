@@ -316,10 +316,18 @@ class Hands:
     def _leave(self, command: Leave) -> None:
         bench = self._bench
         if command.ok:
+            self._take_leave()
             self.close()
             bench.place.release_output()
             bench.place.remove_scratch(journal=False)
         bench.driver.finish(_ending(command.ok, bench.worker))
+
+    def _take_leave(self) -> None:
+        """Now that it is in the journal the master need not stay for this worker."""
+        try:
+            self._pulse.once()
+        except SortError as error:
+            self._bench.say(f"the master is gone already: {error.message}")
 
     def output_is_whole(self) -> bool:
         """Is every file that was reported still there, byte for byte?"""

@@ -90,6 +90,8 @@ class Seen:
     beat: Beat = field(default_factory=lambda: Beat(W.INITIALIZING, 0.0))
     told: Stage | None = None
     """The stage of the goal that it was given last."""
+    heard: Stage | None = None
+    """The one before: who asks again has heard it."""
     history: tuple[Transition, ...] = ()
     """What had happened to it when it reported last."""
 
@@ -170,7 +172,7 @@ class Mastery:
         if beat.state == W.FAILED and beat.fatal:
             self._driver.tell(JobBroke(f"worker {index}: {beat.reason}"))
         answer = goal(self.master, index, beat, self._lacks())
-        seen.told = answer.stage
+        seen.heard, seen.told = seen.told, answer.stage
         return answer
 
     def _heard_of(self, member: Member) -> Seen:
@@ -262,10 +264,13 @@ class Mastery:
     def _end(self, command: End) -> None:
         """Stays until everybody has heard of it, or has not been heard of for too long."""
 
+        def has_heard(seen: Seen) -> bool:
+            # Whoever is killed with the good news unheard comes back for it; the bad is the same if it is not heard.
+            return seen.heard is Stage.DONE if command.ok else seen.told is Stage.ABORT
+
         def until_heard() -> None:
             end = time.monotonic() + self._options.deadlines.heartbeat_lost
-            stage = STAGE_OF[self.master.state]
-            while time.monotonic() < end and not all(seen.told is stage for seen in self._staying()):
+            while time.monotonic() < end and not all(has_heard(seen) for seen in self._staying()):
                 time.sleep(0.02)
             self._driver.finish(0 if command.ok else 1)
 

@@ -67,8 +67,14 @@ def work(options: WorkerOptions) -> Left:
     ):
         place.refuse_overlap(options.inputs)
         place.lock(options.deadlines.lock)
-        job = _find_master(master, options, say)
         identity = _identity(options)
+        if _was_completed(place, join.job, identity):
+            # The master may be gone, and has nothing to say that is not known.
+            place.release_output()
+            place.remove_scratch(journal=False)
+            say("this job is completed, and so is this worker's output")
+            return Left(Ending.COMPLETED)
+        job = _find_master(master, options, say)
         try:
             inputs = _inputs(options, job)
             place.claim_output(job.job, identity)
@@ -95,6 +101,14 @@ def _identity(options: WorkerOptions) -> str:
     if options.index is not None:
         return f"index {options.index}"
     return ":".join([platform.node(), *(str(path.absolute()) for path in options.inputs), str(options.output.absolute())])
+
+
+def _was_completed(place: Place, job: str, identity: str) -> bool:
+    try:
+        saved = Journal(place.journal).load(Saved)
+    except Broken:
+        return False  # That is told when there is somebody to tell it to.
+    return saved is not None and (saved.worker.job, saved.worker.identity) == (job, identity) and saved.worker.job_done
 
 
 def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str], None]) -> JobStatus:
@@ -132,9 +146,6 @@ def _live(
     # Who comes under another name, such as a corrected --index, is somebody else, and has no earlier life here.
     is_ours = saved is not None and (saved.worker.job, saved.worker.identity) == (job.job, identity)
     before = saved.worker if saved is not None and is_ours else None
-    if before is not None and before.job_done:
-        say("this job is completed, and so is this worker's output")
-        return Left(Ending.COMPLETED)
     is_over = job.state == MasterState.COMPLETED
     if before is None and is_over:
         return _leave_alone(place)

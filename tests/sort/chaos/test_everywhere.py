@@ -14,13 +14,14 @@ from torpor.sort.machine.states import WorkerState as W
 pytestmark = pytest.mark.deep
 
 # Where another worker is held meanwhile, so that nobody goes on before the victim is dead. Where nothing stands, nobody can.
+# It must not be held while others still wait for its parts.
 WORKER_WAITS_FOR = {
     W.SAMPLING: W.SAMPLING,
     W.WAITING_FOR_PARTITION_CONFIG: W.SAMPLING,
     W.SORTING: W.SORTING,
     W.WAITING_FOR_SHUFFLE_SIGNAL: W.SORTING,
-    W.SHUFFLING: W.SHUFFLING,
-    W.WAITING_FOR_MERGE_SIGNAL: W.SHUFFLING,
+    W.SHUFFLING: W.WAITING_FOR_MERGE_SIGNAL,
+    W.WAITING_FOR_MERGE_SIGNAL: W.WAITING_FOR_MERGE_SIGNAL,
     W.MERGING: W.MERGING,
     W.COMPLETED: W.MERGING,
 }

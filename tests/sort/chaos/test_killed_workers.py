@@ -43,8 +43,9 @@ STORIES = {
         indexed=False,
         deaths=(
             (0, "Sorting:after-send"),
-            (1, "WaitingForMergeSignal:after-send"),
             (2, "Shuffling:midway"),
+            (1, "WaitingForMergeSignal:after-send"),
+            (2, "WaitingForMergeSignal:after-save"),
             (2, "Completed:before-save"),
         ),
     ),

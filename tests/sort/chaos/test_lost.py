@@ -58,7 +58,7 @@ def test_completed_workers_that_lost_what_they_had(data: Data, undisturbed: Undi
 def test_scratch_that_is_lost_when_the_job_is_over(data: Data, undisturbed: Undisturbed) -> None:
     """Nobody is left who could send again, so what is there must stay."""
     reference = undisturbed.of(LAZY)
-    with cluster(data.inputs, memory=LAZY) as here:
+    with cluster(data.inputs, memory=LAZY, heartbeat_lost_s=5.0) as here:
         here.start({0: "Completed:after-send", 1: "Merging:after-save", "master": "Completed:after-save"})
         here.wait_held(here.workers[1], "Merging", "after-save")
         kill_worker(here, 0, "Completed:after-send")
@@ -67,6 +67,9 @@ def test_scratch_that_is_lost_when_the_job_is_over(data: Data, undisturbed: Undi
         here.wait_held(here.master, "Completed", "after-save")
         here.workers[0].start("--no-resume")
         go_on(here.master)
+        here.ends_as(reference)
+        # And who is only started once more finds no master any more, and needs none.
+        here.workers[2].start()
         here.ends_as(reference)
 
 

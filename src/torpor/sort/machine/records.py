@@ -63,12 +63,6 @@ class MergeReport:
 
 Report = SortReport | ShuffleReport | MergeReport
 
-PHASE_OF_REPORT: Mapping[type[Report], Phase] = {
-    SortReport: Phase.SORTING,
-    ShuffleReport: Phase.SHUFFLING,
-    MergeReport: Phase.MERGING,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Peer:
