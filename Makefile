@@ -2,7 +2,8 @@
 
 PYTHON ?= python3
 ARGS   ?=
-JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+# One more than there are cores: many tests wait, for a process to start or a deadline to pass.
+JOBS   ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 
 BIN := .venv/bin
 

@@ -303,7 +303,7 @@ def furnish(place: Place) -> None:
     put(place, place.output_file(4), Kind.OUTPUT)
     put(place, place.output_file(5), Kind.OUTPUT)
     for directory in (place.scratch, place.runs, place.parts, place.manifests):
-        (directory / "thing.0.partial").write_bytes(b"")
+        (directory / "run.00009.0.partial").write_bytes(b"")
     (place.output / "partition.00006.0.partial").write_bytes(b"")
     place.journal.write_bytes(b"the journal")
     place.journal.with_name("journal.reserve").write_bytes(b"")
@@ -487,3 +487,25 @@ def test_waiting_ends_when_it_should(tmp_path: Path) -> None:
         refusal(lambda: Place(tmp_path / "s", tmp_path / "o").lock(0.3))
         # A lower bound only: it is how long it waited, not how fast it was.
         assert time.monotonic() - began >= 0.3
+
+
+FOREIGN = (
+    "film.mkv.partial",
+    "runs/thesis.partial",
+    "runs/run.txt",
+    "parts/part.notes",
+    "manifests/deployment.yaml",
+    "manifests/x.json",
+)
+
+
+def test_what_somebody_else_keeps_in_scratch_stays(place: Place) -> None:
+    """A directory may be used for other things as well."""
+    furnish(place)
+    for name in FOREIGN:
+        (place.scratch / name).write_text("precious")
+    place.keep(JOB, BOUNDARIES)
+    place.forget()
+    place.clean(WorkerState.MERGING)
+    place.remove_scratch()
+    assert [name for name in FOREIGN if not (place.scratch / name).exists()] == []

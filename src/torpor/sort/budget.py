@@ -42,7 +42,7 @@ def share_out(memory: int, threads: int, format: Format, inputs: Inputs, workers
     sweep_threads = _clamp(memory // (4 * weight * chunk), threads)
     received = 0 if workers == 1 else memory // 4
     if lazily:
-        received = max(received, memory - inputs.size - memory // 8) if workers > 1 else 0
+        received = max(received, min(memory // 2, memory - inputs.size - memory // 8)) if workers > 1 else 0
     spare = memory // 2 if received else memory * 2 // 3
     partition = partition_bytes(memory)
     merge_threads = _clamp(spare // (2 * weight * partition), threads)

@@ -3,6 +3,7 @@
 import mmap
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,9 @@ def aligned(size: int) -> Bytes:
     """Bytes that begin with a page, as writing past the page cache wants them."""
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= LARGE:
-        # Large pages are touched, and found again, much faster.
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        # Large pages are touched, and found again, much faster; a kernel without them does without.
+        with suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype=np.uint8)
 
 

@@ -141,6 +141,11 @@ class Driver(Generic[Value, Event, Command]):
         event = self.broke(error)
         assert event is not None
         self.value, commands = self._step(before, event, time.time())
+        if not commands:
+            # It can fail no further, and can do nothing that it could not remember.
+            self._log(error.message)
+            self.finish(1)
+            return ()
         try:
             self._save(self.value)
         except Broken as again:

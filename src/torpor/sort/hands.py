@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torpor.sort.context import Context, Stopped
 from torpor.sort.ending import Ending
-from torpor.sort.errors import Broken, Refused, SortError, Unavailable
+from torpor.sort.errors import Refused, SortError, Unavailable
 from torpor.sort.files import is_whole, read_manifest
 from torpor.sort.hold import Moment
 from torpor.sort.inputs import sample
@@ -18,6 +18,7 @@ from torpor.sort.machine.states import WORKING, Phase
 from torpor.sort.machine.states import WorkerState as W
 from torpor.sort.machine.worker import (
     AbortAsked,
+    AbortJob,
     DrawSample,
     Event,
     FinishShuffle,
@@ -82,6 +83,7 @@ class Hands:
             MergeAhead: self._merge_ahead,
             Merge: self._merge,
             TellFailure: self._tell_failure,
+            AbortJob: self._abort_job,
             RemoveTemporaries: self._remove_temporaries,
             RemoveAll: self._remove_all,
             Leave: self._leave,
@@ -165,6 +167,15 @@ class Hands:
             self._bench.say(f"the master could not be told: {error.message}")
         self._hold(Moment.AFTER_SEND)
 
+    def _abort_job(self, command: AbortJob) -> None:
+        bench = self._bench
+        abort = Abort(Caller(bench.worker.job, bench.worker.identity), f"{bench.worker.identity}: {command.reason}")
+
+        def told() -> None:
+            self._insist(lambda: bench.master.call(ABORT_JOB, abort, CALL_S))
+
+        bench.driver.begin(told)
+
     # ---- moving records
 
     def _draw_sample(self, command: DrawSample) -> None:
@@ -228,17 +239,11 @@ class Hands:
             self._bench.driver.begin(self._sort_again)
 
     def _sort_again(self) -> None:
-        bench = self._bench
-        try:
-            self._run_sweep()
-        except Broken as error:
-            # What is Completed cannot fail any more, but the job can: others would wait for ever.
-            abort = Abort(Caller(bench.worker.job, bench.worker.identity), f"{bench.worker.identity}: {error.message}")
-            self._insist(lambda: bench.master.call(ABORT_JOB, abort, CALL_S))
+        self._run_sweep()
 
     def _sending_failed(self, error: SortError) -> None:
         event = self._bench.driver.broke(error)
-        if event is not None and self._bench.worker.state is not W.COMPLETED:
+        if event is not None:
             self._bench.driver.tell(event)
 
     def _finish_shuffle(self, command: FinishShuffle) -> None:
@@ -308,6 +313,10 @@ class Hands:
         self.remove_all_files()
         self._bench.place.release_output()
         self._bench.place.remove_scratch()
+
+    def forget_files(self) -> None:
+        """Nothing of an earlier life is used; what it has written goes when that is made anew."""
+        self._bench.place.forget()
 
     def remove_all_files(self) -> None:
         """As if this worker had never been here, but for the journal."""

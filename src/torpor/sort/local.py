@@ -7,6 +7,7 @@ dies is started again. The state lies beside the output until the job is over: t
 import secrets
 import shutil
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ FOLLOW_S = 0.1
 class Plan:
     """What an unfinished job was begun with: only the same command may go on with it."""
 
+    output: Path
     slices: tuple[Inputs, ...]
     format: str
     memory: int
@@ -46,7 +48,7 @@ def run(options: LocalOptions, cradle: Cradle) -> JobReport:
     place = Place(state, options.output, share_output=False)
     place.refuse_overlap(options.inputs)
     slices = cut(find(options.inputs, options.format), options.format, options.workers)
-    plan = Plan(slices, str(options.format), options.memory)
+    plan = Plan(place.output, slices, str(options.format), options.memory)
     with (
         DirectoryLock(place.output, "output", OUTPUT_PID, options.deadlines.lock, mode=0o777),
         DirectoryLock(state, "scratch", SCRATCH_PID, options.deadlines.lock, mode=0o700),
@@ -75,7 +77,12 @@ def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> st
     """The unfinished job of the same command, or a new one; the output directory is then claimed for it."""
     plans, journal = Journal(state / "plan"), Journal(state / "master" / JOURNAL)
     before, master = plans.load(Plan), journal.load(Master)
-    if before is not None and master is not None and master.state is not MasterState.FAILED and options.resume:
+    if before is not None and before.output != plan.output:
+        raise Refused(
+            "other_job", f"{state} holds an unfinished sort into {before.output}; finish it with its own command, or remove it"
+        )
+    is_unfinished = before is not None and master is not None and master.state is not MasterState.FAILED
+    if is_unfinished and master is not None and options.resume and place.is_claimed(master.job, "run"):
         if before != plan:
             raise Refused(
                 "other_job",
@@ -86,14 +93,16 @@ def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> st
     if before is not None:
         place.remove_output()
         place.release_output()
-    _remove_state(state)
     job = secrets.token_hex(8)
     try:
         place.claim_output(job, "run")
     except SortError:
-        # Nothing of ours stays in a directory that is somebody else's.
-        state.rmdir()
+        # Nothing of ours stays in a directory that is somebody else's, and nothing of theirs goes.
+        remove(state / SCRATCH_PID)
+        with suppress(OSError):
+            state.rmdir()
         raise
+    _remove_state(state)
     plans.save(plan)
     return job
 

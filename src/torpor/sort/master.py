@@ -15,7 +15,6 @@ from torpor.sort.hold import Holding
 from torpor.sort.journal import Journal
 from torpor.sort.locking import DirectoryLock
 from torpor.sort.machine.master import Command, Event, JobBroke, Master, step
-from torpor.sort.machine.states import MasterState
 from torpor.sort.mastery import Mastery
 from torpor.sort.options import MasterOptions
 from torpor.sort.report import JobReport
@@ -59,7 +58,8 @@ def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tup
         # Where it listens is said on the command line, and where that is from outside only others know.
         join, listen = load_join(options.join), options.listen
     elif before is not None:
-        join, listen = before, before.address
+        # The workers of `run` begin with it, so for them any port will do; others know the one there was.
+        join, listen = before, before.address if options.job is None else options.listen
     else:
         host, _ = split_address(options.listen)
         tls = not is_loopback(host) if options.tls is None else options.tls
@@ -80,17 +80,12 @@ def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tup
     mastery = Mastery(options, join, driver)
     serving = serve(mastery.handlers(), listen, join, THREADS, data=False)
     join = mastery.join = replace(join, address=serving.address)
-    if before is None:
+    if join != before:
         save_join(join, join_path)
     return join, serving, mastery
 
 
 def _refuse_other(options: MasterOptions, saved: Master) -> None:
-    if saved.state is MasterState.FAILED:
-        raise Refused(
-            "job_failed",
-            f"the job in {options.state} has failed ({saved.reason}); a rerun is a new job: remove it or take another --state",
-        )
     asked = (options.workers, str(options.format))
     if asked != (saved.expected, saved.format):
         raise Refused(

@@ -155,12 +155,12 @@ class Mastery:
 
     def _take_sample(self, request: SubmitSample) -> Acknowledged:
         index = self._caller(request.caller)
-        self._ask(SampleCame(index, request.sample))
+        self._ask(SampleCame(index, request.sample, request.caller.attempt))
         return Acknowledged()
 
     def _take_report(self, request: ReportPhaseComplete) -> Acknowledged:
         index = self._caller(request.caller)
-        self._ask(reported(index, request.report))
+        self._ask(reported(index, request.report, request.caller.attempt))
         self._heard_of(self.master.member(index)).history = request.history
         return Acknowledged()
 
@@ -187,6 +187,7 @@ class Mastery:
 
     def _abort(self, request: Abort) -> Acknowledged:
         self._refuse_other_job(request.caller.job)
+        self._refuse_other_worker(request.caller.worker)
         self._driver.tell(JobBroke(request.reason))
         return Acknowledged()
 
@@ -194,6 +195,12 @@ class Mastery:
         index = caller.worker if isinstance(caller.worker, int) else -1
         check_caller(self.master, caller.job, index, caller.attempt)
         return index
+
+    def _refuse_other_worker(self, worker: int | str | None) -> None:
+        """Somebody who only mistyped his input must not end a job that has all its workers."""
+        identities = {member.identity for member in self.master.members}
+        if self.master.state is not M.WAITING_FOR_WORKERS and isinstance(worker, str) and worker not in identities:
+            raise Refused("too_many", f"{worker} is not one of this job's workers")
 
     def _refuse_other_job(self, job: str) -> None:
         if job != self.master.job:
@@ -295,11 +302,18 @@ class Mastery:
     def _watch(self) -> None:
         """Nobody goes on without a lost worker, and nobody waits for it for ever."""
         began, deadlines = time.monotonic(), self._options.deadlines
-        while not self._is_over.wait(min(WATCH_S, deadlines.heartbeat)):
+        turn_s, last = min(WATCH_S, deadlines.heartbeat), began
+        while not self._is_over.wait(turn_s):
             master = self.master
             if master.state in MASTER_TERMINAL:
                 return
             now = time.monotonic()
+            slept_s, last = now - last - turn_s, now
+            if slept_s > deadlines.heartbeat_lost / 2:
+                # It was the master that was stopped, and who could have told it anything meanwhile?
+                began += slept_s
+                for seen in tuple(self._seen.values()):
+                    seen.at += slept_s
             if master.state is M.WAITING_FOR_WORKERS:
                 if now - began > deadlines.registration:
                     here = ", ".join(member.identity for member in master.members) or "nobody"

@@ -50,6 +50,11 @@ class Nursery:
                 self._changed.notify_all()
             if not self.is_over.is_set():
                 self._take_leave(ended)
+        with self._changed:
+            self._alive.clear()
+            self._changed.notify_all()
+        if not self.is_over.is_set():
+            self._break_off("the process that the workers come from was ended, and they with it")
 
     def _take_leave(self, ended: Ended) -> None:
         if ended.code == Ending.COMPLETED:

@@ -15,8 +15,10 @@ from torpor.sort.files import PARTIAL, Kind, Manifest, broken, remove, writing
 from torpor.sort.kernels.batch import Bytes
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.pieces import FilePiece, MemoryPiece, Piece
+from torpor.sort.place import PART
 from torpor.sort.proof import Proof
 from torpor.sort.proving import Prover
+from torpor.sort.sizes import BLOCK
 from torpor.sort.vouching import vouch, vouched
 
 Block = bytes | bytearray | memoryview
@@ -113,7 +115,8 @@ class Parts:
                 raise _not_whole(header, f"its stream broke off after {filled} bytes")
             if self._context.proof:
                 prover = Prover(self._context.format)
-                prover.add(data)
+                for begin in range(0, len(data), BLOCK):
+                    prover.add(data[begin : begin + BLOCK])
                 self._compare(header, prover.proof())
             with self._lock:
                 kept = (header.partition, header.sender) not in self._parts
@@ -156,16 +159,19 @@ class Parts:
 
     def _compare(self, header: PartHeader, found: Proof) -> None:
         if found != header.proof:
-            raise _not_whole(header, f"it should have {header.proof}, and {found} came")
+            # Every byte has come, so sending it again cannot help.
+            what = f"{_told(header)} is not what its sender declared: it should have {header.proof}, and {found} came"
+            raise Refused("other_bytes", f"{what}; was an input or a run changed?")
 
     # ---- what was kept
 
     def load_kept(self) -> None:
         """Takes in what an earlier attempt has received; what is not whole goes."""
         for path in sorted(self._context.place.parts.glob("part.*")):
-            if path.name.endswith(PARTIAL):
+            name = PART.fullmatch(path.name)
+            if name is None:
                 continue
-            _, partition, sender = path.name.split(".")
+            partition, sender = name.groups()
             part = self._kept(path)
             if part is None:
                 self._remove(path)

@@ -28,6 +28,10 @@ SCRATCH_PID = "worker.pid"
 RUN = re.compile(r"run\.(\d{5,})")
 PART = re.compile(r"part\.(\d{5,})\.(\d{5,})")
 OUTPUT = re.compile(r"partition\.(\d{5,})")
+_OURS = r"(?:run\.\d{5,}|part\.\d{5,}\.\d{5,}|partition\.\d{5,})"
+OUR_MANIFEST = re.compile(rf"{_OURS}\.json")
+# What lies there under other names is somebody else's, whatever it is called.
+OURS_ASIDE = re.compile(rf"(?:{_OURS}(?:\.json)?(?:\.\d+)?(?:\.partial)?\.\d+|journal)\.partial")
 
 
 class What(Enum):
@@ -165,7 +169,7 @@ class Place:
 
         Where it is shared, whoever shares it out has marked it, and it is only looked at.
         """
-        marked = self._marked_for(job, worker)
+        marked = self.is_claimed(job, worker)
         hidden = (MARKER, STATE, OUTPUT_PID, temporary(self.marker, 0).name)
         foreign = [name for name in _names(self.output) if name not in hidden and not (marked and _is_output(name))]
         if foreign:
@@ -179,7 +183,7 @@ class Place:
             with writing(self.marker, 0, sync=True) as writer:
                 writer.write(json.dumps({"job": job, "worker": worker}).encode() + b"\n")
 
-    def _marked_for(self, job: str, worker: str) -> bool:
+    def is_claimed(self, job: str, worker: str) -> bool:
         try:
             marker = json.loads(self.marker.read_bytes())
         except (FileNotFoundError, ValueError):
@@ -223,10 +227,16 @@ class Place:
         kept = Kept(runs, parts, outputs)
         self._remove(frozenset(What), kept, None, own)
         names = {f"{manifest.name}.json" for manifest in (*runs.values(), *parts.values(), *outputs.values())}
-        for path in _listed(self.manifests):
+        for path in self._own_manifests():
             if path.name not in names:
                 remove(path)
         return kept
+
+    def forget(self) -> None:
+        """Nothing is vouched for any more. Outputs stay until `keep`, which then removes them."""
+        self._remove(frozenset(What) - {What.OUTPUTS}, NOTHING, None, ())
+        for path in self._own_manifests():
+            remove(path)
 
     def clean(
         self, failing_state: WorkerState, kept: Kept = NOTHING, *, index: int | None = None, own: Collection[int] = ()
@@ -238,7 +248,7 @@ class Place:
         """In a shared output directory only those of the partitions that are `own`: others are being written just now."""
         for directory in (self.scratch, self.runs, self.parts, self.manifests):
             for path in _listed(directory):
-                if path.name.endswith(PARTIAL):
+                if OURS_ASIDE.fullmatch(path.name):
                     remove(path)
         for path in self._claimed():
             if path.name.endswith(PARTIAL) and self._touches(path.name, own):
@@ -250,7 +260,7 @@ class Place:
         Without `journal` that is left, with its reserve.
         """
         self._remove(frozenset(What) - {What.OUTPUTS}, NOTHING, None, ())
-        for path in _listed(self.manifests):
+        for path in self._own_manifests():
             remove(path)
         for directory in (self.runs, self.parts, self.manifests):
             _remove_if_empty(directory)
@@ -275,6 +285,9 @@ class Place:
             # First what vouches for it: a file alone is nothing, a manifest alone would be a lie.
             remove(self.manifest_of(path))
             remove(path)
+
+    def _own_manifests(self) -> Iterator[Path]:
+        return (path for path in _listed(self.manifests) if OUR_MANIFEST.fullmatch(path.name))
 
     def _runs(self) -> Iterator[tuple[int, Path]]:
         for path in _listed(self.runs):

@@ -3,7 +3,6 @@
 import threading
 import time
 
-from torpor.sort.ending import Ending
 from torpor.sort.errors import Refused, SortError, Stale, Unavailable
 from torpor.sort.machine.records import Goal, Stage
 from torpor.sort.machine.states import WorkerState as W
@@ -48,7 +47,7 @@ class Pulse:
                 self._give_way(error)
                 return
             except Refused as error:
-                self._leave(error.message)
+                self._bench.driver.tell(Broke(error.message))
                 return
             except Unavailable as error:
                 self._miss(time.monotonic() - heard_at, error)
@@ -74,20 +73,12 @@ class Pulse:
     def _give_way(self, error: Stale) -> None:
         """Another process is this worker now: nothing of ours may be written any more."""
         self._bench.stop.set()
-        self._leave(error.message)
-
-    def _leave(self, reason: str) -> None:
-        """What is Completed cannot fail any more; it only ends, and what it wrote stays."""
-        if self._bench.worker.state is W.COMPLETED:
-            self._bench.say(reason)
-            self._bench.driver.finish(Ending.FAILED)
-        else:
-            self._bench.driver.tell(Broke(reason))
+        self._bench.driver.tell(Broke(error.message))
 
     def _miss(self, silent_s: float, error: Unavailable) -> None:
         grace_s = self._bench.options.deadlines.master_grace
         if silent_s >= grace_s:
-            self._leave(f"no master for {grace_s:g} s: {error.message}")
+            self._bench.driver.tell(Broke(f"no master for {grace_s:g} s: {error.message}"))
 
     def _interval_s(self) -> float:
         bench = self._bench

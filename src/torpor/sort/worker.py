@@ -3,6 +3,7 @@
 It takes its directories, looks at what an earlier life left in them, serves, registers, and then does what its machine says.
 """
 
+import ipaddress
 import platform
 import secrets
 import signal
@@ -108,7 +109,14 @@ def _was_completed(place: Place, job: str, identity: str) -> bool:
         saved = Journal(place.journal).load(Saved)
     except Broken:
         return False  # That is told when there is somebody to tell it to.
-    return saved is not None and (saved.worker.job, saved.worker.identity) == (job, identity) and saved.worker.job_done
+    if saved is None or (saved.worker.job, saved.worker.identity) != (job, identity) or not saved.worker.job_done:
+        return False
+    files = saved.worker.merged.files if saved.worker.merged else ()
+    return all(_has_size(place.output_file(file.partition), file.proof.size) for file in files)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
 
 
 def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str], None]) -> JobStatus:
@@ -167,11 +175,15 @@ def _live(
         closing_soon(serve(answers.control(), listen, join, CONTROL_THREADS, data=False)) as control,
         closing_soon(serve(answers.data(), _beside(listen), join, DATA_THREADS, data=True)) as data,
     ):
-        hands = Hands(bench, Pulse(bench), control.address, data.address)
+        hands = Hands(bench, Pulse(bench), _announced(control.address, options), _announced(data.address, options))
         try:
-            if saved is not None and before is not None and saved.inputs != inputs:
-                hands.remove_everything()
-                raise Broken(f"{_changed(saved.inputs, inputs)} was changed during the job")
+            if saved is not None and before is not None and saved.inputs != inputs and not is_over:
+                changed = Broken(f"{_changed(saved.inputs, inputs)} was changed during the job")
+                _fail_the_job(master, job, identity, changed)
+                # It may have been completed just before: then what this worker has written is part of the answer.
+                if _find_master(master, options, say).state != MasterState.COMPLETED:
+                    hands.remove_everything()
+                raise changed
             _take_up(driver, hands, before, resume=options.resume or is_over)
             code = driver.run()
         finally:
@@ -192,6 +204,12 @@ def _own_host(master: str) -> str:
     except OSError as error:
         raise Refused("bad_address", f"the master's host {host!r} is not known: {error.strerror}") from error
     return f"[{own}]" if ":" in own else own
+
+
+def _announced(address: str, options: WorkerOptions) -> str:
+    """Where others find this worker: one that listens everywhere is found where it reaches the master from."""
+    host, port = split_address(address)
+    return f"{_own_host(options.master)}:{port}" if ipaddress.ip_address(host).is_unspecified else address
 
 
 def _beside(listen: str) -> str:
@@ -227,7 +245,8 @@ def _changed(before: Inputs, now: Inputs) -> str:
 def _take_up(driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, *, resume: bool) -> None:
     """From nothing, from a completed life, or from the midst of one that was killed."""
     if before is None or not resume:
-        hands.remove_all_files()
+        # Not the output: until this life has registered, an earlier one's report of it still counts.
+        hands.forget_files()
     if before is None:
         driver.save_first()
         driver.tell(Started())
@@ -266,10 +285,7 @@ def _end_on_signals(driver: Driver[Worker, Event, Command]) -> None:
         return
 
     def end(number: int, frame: object) -> None:
-        if driver.value.state is W.COMPLETED:
-            driver.finish(Ending.FAILED)
-        else:
-            driver.tell(Broke(f"ended by {signal.Signals(number).name}"))
+        driver.tell(Broke(f"ended by {signal.Signals(number).name}"))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)

@@ -52,6 +52,7 @@ def merged(partition: int, first: bytes, last: bytes, proof: Proof = HALF + HALF
     return MergeReport((OutputFile(partition, proof, first, last),))
 
 
+MERGED = merged(0, b"a", b"l")
 FIRST: dict[type[Event], Event] = {
     WorkerCame: came("a"),
     SampleCame: SampleCame(0, SAMPLE),
@@ -188,6 +189,17 @@ def test_a_stale_attempt_and_strangers_are_refused() -> None:
         check_caller(master, "another", 0, 2)
     with pytest.raises(Refused, match="no worker 7"):
         check_caller(master, "job", 7, 2)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [SampleCame(0, SAMPLE, 1), SortReported(0, SORTED, 1), ShuffleReported(0, SHUFFLED, 1), MergeReported(0, MERGED, 1)],
+)
+def test_a_report_that_was_overtaken_by_its_workers_next_life_does_not_count(event: Event) -> None:
+    """It was called in time, and taken when another attempt had registered already."""
+    master, _ = step(master_in(M.MERGING), came("a", nonce="2"), 1.0)
+    with pytest.raises(Stale, match="attempt 1 of worker 0 is over"):
+        step(master, event, 2.0)
 
 
 def test_an_input_that_changed_while_its_worker_was_away_fails_the_job() -> None:

@@ -22,6 +22,7 @@ from torpor.sort.machine.states import (
 from torpor.sort.machine.worker import (
     REACTS,
     AbortAsked,
+    AbortJob,
     Broke,
     CutCame,
     Event,
@@ -260,6 +261,12 @@ def test_an_abort_removes_everything_even_from_one_that_is_completed() -> None:
         worker, commands = step(worker_in(state), AbortAsked("worker 2 failed"), 1.0)
         assert commands == (RemoveAll(), Leave(ok=False))
     assert worker.state is W.COMPLETED
+
+
+def test_what_is_completed_cannot_fail_but_the_job_can_and_the_process_may_end() -> None:
+    worker = worker_in(W.COMPLETED)
+    assert step(worker, Broke("a run cannot be read", fatal=True), 1.0) == (worker, (AbortJob("a run cannot be read"),))
+    assert step(worker, Broke("another attempt has taken over"), 1.0) == (worker, (Leave(ok=False),))
 
 
 # ── the goal ──

@@ -94,6 +94,8 @@ class WorkerCame:
 class SampleCame:
     index: int
     sample: Sample
+    attempt: int | None = None
+    """Of the worker that says so; None if that is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +107,24 @@ class CutChosen:
 class SortReported:
     index: int
     report: SortReport
+    attempt: int | None = None
+    """Of the worker that says so; None if that is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleReported:
     index: int
     report: ShuffleReport
+    attempt: int | None = None
+    """Of the worker that says so; None if that is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeReported:
     index: int
     report: MergeReport
+    attempt: int | None = None
+    """Of the worker that says so; None if that is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +137,14 @@ class JobBroke:
 Event = WorkerCame | SampleCame | CutChosen | SortReported | ShuffleReported | MergeReported | JobBroke
 
 
-def reported(index: int, report: Report) -> SortReported | ShuffleReported | MergeReported:
+def reported(index: int, report: Report, attempt: int) -> SortReported | ShuffleReported | MergeReported:
     match report:
         case SortReport():
-            return SortReported(index, report)
+            return SortReported(index, report, attempt)
         case ShuffleReport():
-            return ShuffleReported(index, report)
+            return ShuffleReported(index, report, attempt)
         case MergeReport():
-            return MergeReported(index, report)
+            return MergeReported(index, report, attempt)
         case _:
             assert_never(report)
 
@@ -192,6 +200,9 @@ def go(master: Master, target: M, reason: str, now: float) -> Master:
 
 
 def step(master: Master, event: Event, now: float) -> tuple[Master, tuple[Command, ...]]:
+    if isinstance(event, SampleCame | SortReported | ShuffleReported | MergeReported) and event.attempt is not None:
+        # Asked here, too: between the call and now another life of the worker may have registered.
+        check_caller(master, master.job, event.index, event.attempt)
     match REACTS[type(event)][master.state]:
         case Reaction.REFUSED:
             raise WrongState(f"{type(event).__name__} cannot be in state {master.state}{_because(master)}")

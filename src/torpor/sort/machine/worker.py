@@ -215,6 +215,13 @@ class TellFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortJob:
+    """Tell the master that the job cannot come to a good end."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveTemporaries:
     pass
 
@@ -240,6 +247,7 @@ Command = (
     | MergeAhead
     | Merge
     | TellFailure
+    | AbortJob
     | RemoveTemporaries
     | RemoveAll
     | Leave
@@ -249,7 +257,6 @@ LEGAL, REPEATED, REFUSED = Reaction.LEGAL, Reaction.REPEATED, Reaction.REFUSED
 
 # A hand that ends after the worker has failed changes nothing; a signal to a failed worker is refused.
 LATE, DEAD = (W.FAILED, REPEATED), (W.FAILED, REFUSED)
-WORKING_STATES = frozenset(WORKER_WAY) - {W.COMPLETED}
 HAS_RUNS = {W.WAITING_FOR_SHUFFLE_SIGNAL, W.SHUFFLING, W.WAITING_FOR_MERGE_SIGNAL, W.MERGING, W.COMPLETED}
 
 REACTS: Mapping[type[Event], Row[W]] = {
@@ -267,7 +274,7 @@ REACTS: Mapping[type[Event], Row[W]] = {
     # What is wanted is told by every heartbeat until it is there: before it can be had, it is not an error to want it.
     ReportWanted: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
     PartsWanted: {state: LEGAL if state in HAS_RUNS else REPEATED for state in W},
-    Broke: dict.fromkeys(WORKING_STATES, LEGAL) | {W.COMPLETED: REFUSED, W.FAILED: REPEATED},
+    Broke: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
     AbortAsked: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
     Restarted: dict.fromkeys(WORKER_WAY, REFUSED) | {W.FAILED: LEGAL},
 }
@@ -332,6 +339,10 @@ def _take(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Comma
             return worker, (Tell(phase),) if worker.report(phase) else ()
         case PartsWanted(parts):
             return worker, (SendParts(parts),)
+        case Broke(reason, fatal) if worker.state is W.COMPLETED:
+            # What is Completed cannot fail any more, but the job can: others would wait for what this worker cannot give. And a
+            # process that is of no use can end: the next one finds everything as it is.
+            return worker, (AbortJob(reason),) if fatal else (Leave(ok=False),)
         case Broke(reason, fatal):
             # A job that cannot be saved leaves nothing. Who was not even let in keeps what an earlier life has done.
             ends_the_job = fatal and worker.state is not W.INITIALIZING
