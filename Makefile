@@ -2,8 +2,7 @@
 
 PYTHON ?= python3
 ARGS   ?=
-# One more than there are cores: many tests wait, for a process to start or a deadline to pass.
-JOBS   ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 BIN := .venv/bin
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sort.e2e.commands import cluster, contents, running, torpor_sort, wait_for
+from tests.sort.e2e.commands import cluster, contents, running, torpor_sort
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
 
@@ -27,27 +27,6 @@ def test_nobody_is_waited_for_longer_than_was_said(tmp_path: Path) -> None:
     again = torpor_sort("master", "--workers", 2, "--state", job.state)
     assert again.code == 3
     assert "0 of 2 workers registered" in again.said
-
-
-def test_a_worker_that_does_not_come_back_ends_the_job(tmp_path: Path, input_: Path) -> None:
-    with (
-        cluster(tmp_path, 1, "--worker-grace", 1) as job,
-        running(*job.worker(0, input_, "--hold", "Merging")) as worker,
-    ):
-        worker.wait_until_held()
-        worker.send(signal.SIGKILL)
-        done = job.master.ended()
-    assert done.code == 3
-    assert "longer than the grace of 1 s" in done.json["detail"]
-
-
-def test_a_master_that_does_not_come_back_ends_its_worker(tmp_path: Path, input_: Path) -> None:
-    with cluster(tmp_path, 2) as job, running(*job.worker(0, input_, "--master-grace", 1)) as worker:
-        wait_for(lambda: torpor_sort("status", job.state, "--json").json["workers"], "the worker")
-        job.master.send(signal.SIGKILL)
-        ended = worker.ended()
-    assert ended.code == 1
-    assert f"{job.address} cannot be reached" in ended.said
 
 
 def test_an_input_that_is_changed_under_way_fails_the_job(tmp_path: Path, input_: Path) -> None:

@@ -265,8 +265,10 @@ def test_an_abort_removes_everything_even_from_one_that_is_completed() -> None:
 
 def test_what_is_completed_cannot_fail_but_the_job_can_and_the_process_may_end() -> None:
     worker = worker_in(W.COMPLETED)
-    assert step(worker, Broke("a run cannot be read", fatal=True), 1.0) == (worker, (AbortJob("a run cannot be read"),))
-    assert step(worker, Broke("another attempt has taken over"), 1.0) == (worker, (Leave(ok=False),))
+    broken, commands = step(worker, Broke("a run cannot be read", fatal=True), 1.0)
+    assert (broken.state, broken.reason, commands) == (W.COMPLETED, "a run cannot be read", (AbortJob("a run cannot be read"),))
+    stale, commands = step(worker, Broke("another attempt has taken over"), 1.0)
+    assert (stale.state, stale.reason, commands) == (W.COMPLETED, "another attempt has taken over", (Leave(ok=False),))
 
 
 # ── the goal ──

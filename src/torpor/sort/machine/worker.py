@@ -342,7 +342,7 @@ def _take(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Comma
         case Broke(reason, fatal) if worker.state is W.COMPLETED:
             # What is Completed cannot fail any more, but the job can: others would wait for what this worker cannot give. And a
             # process that is of no use can end: the next one finds everything as it is.
-            return worker, (AbortJob(reason),) if fatal else (Leave(ok=False),)
+            return replace(worker, reason=reason), (AbortJob(reason),) if fatal else (Leave(ok=False),)
         case Broke(reason, fatal):
             # A job that cannot be saved leaves nothing. Who was not even let in keeps what an earlier life has done.
             ends_the_job = fatal and worker.state is not W.INITIALIZING
