@@ -385,7 +385,14 @@ def install(dev: bool) -> None:
             hint = "Does this machine reach its package index? `python3 -m pip config list` shows where pip looks."
             raise Stopped(f"{again}\n{hint}") from again
         run(*pip, "--no-deps", "--no-build-isolation", "--no-index", "-e", ROOT, env=env)
+    compile_folder(VENV / "lib", "-j", "0")
     say(f"installed in {time.monotonic() - began:.0f} s")
+
+
+def compile_folder(folder: Path, *options: str) -> None:
+    """Once, here: where Python may not write beside its sources, each start would otherwise compile all of them again."""
+    # Some packages bring examples for other versions of Python; what cannot be compiled is not imported either.
+    succeeds(PYTHON, "-m", "compileall", "-q", *options, folder)
 
 
 def uv_settings(env: dict[str, str]) -> dict[str, str]:
@@ -445,6 +452,7 @@ def main() -> int:
             fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             ensure_environment(choose_python(), dev)
+            compile_folder(ROOT / "src")
         except (Stopped, OSError) as error:
             sys.stderr.write(f"setup failed: {error}\n")
             return 1
