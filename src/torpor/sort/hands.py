@@ -325,9 +325,9 @@ class Hands:
     def _leave(self, command: Leave) -> None:
         bench = self._bench
         if command.ok:
+            bench.place.finish_output(bench.worker.job, bench.worker.identity)
             self._take_leave()
             self.close()
-            bench.place.release_output()
             bench.place.remove_scratch(journal=False)
         bench.driver.finish(_ending(command.ok, bench.worker))
 

@@ -16,7 +16,7 @@ from torpor.sort.inputs import MAX_SAMPLED_KEY, check_unchanged
 from torpor.sort.kernels.batch import Batch, Rows, batch_of
 from torpor.sort.kernels.checksum import prove
 from torpor.sort.kernels.gather import gather
-from torpor.sort.kernels.order import MOST_ROWS, merged_packed, rows_of, sort_order
+from torpor.sort.kernels.order import MOST_ROWS, merged_order, sort_order
 from torpor.sort.machine.records import MergeReport, OutputFile
 from torpor.sort.outputs import Sink
 from torpor.sort.parts import Parts
@@ -51,8 +51,7 @@ class _Workspace:
 
     def __init__(self, budget: Budget) -> None:
         self.arena = Room()
-        self.known = Room()
-        self.rows = Room()
+        self.order = Room()
         self.sink = Sink(budget.block, budget.flush)
 
 
@@ -147,17 +146,9 @@ class Merger:
 
     def _directly(self, pieces: Sequence[MappedPiece], workspace: _Workspace, written: _Written) -> None:
         """From the mapped inputs to the output: each record is copied once."""
-        count = sum(len(piece.packed) for piece in pieces)
-        known = workspace.known.of(count * 8).view(np.uint64)
-        rows = workspace.rows.of(count * 8).view(np.intp)
-        filled = 0
-        for piece in pieces:
-            until = filled + len(piece.packed)
-            known[filled:until] = piece.packed
-            rows[filled:until] = piece.rows(0, len(piece.packed))
-            filled = until
         batch = pieces[0].batch
-        order = rows[rows_of(merged_packed(batch, rows, known))]
+        room = workspace.order.of(sum(len(piece.packed) for piece in pieces) * 8).view(np.uint64)
+        order = merged_order(batch, [(piece.packed, piece.first) for piece in pieces], room)
         self._put(batch, order, workspace, written)
 
     def _through_arena(self, pieces: Sequence[Piece], stretches: Stretches, workspace: _Workspace, written: _Written) -> None:

@@ -179,20 +179,33 @@ class Place:
                 f"the output directory {self.output} holds {', '.join(foreign[:3])}{more}, which is not of this job;"
                 " allowed is a directory that is empty or does not exist",
             )
-        if not marked and not self.share_output:
-            with writing(self.marker, 0, sync=True) as writer:
-                writer.write(json.dumps({"job": job, "worker": worker}).encode() + b"\n")
+        if not marked:
+            self._mark({"job": job, "worker": worker})
 
     def is_claimed(self, job: str, worker: str) -> bool:
+        marker = self._marked()
+        return marker.get("job") == job and (self.share_output or marker.get("worker") == worker)
+
+    def finish_output(self, job: str, worker: str) -> None:
+        """The job is Completed. Said where the output is: the scratch, and the master, may be gone when somebody asks again."""
+        self._mark({"job": job, "worker": worker, "is_done": True})
+
+    def is_finished(self, job: str, worker: str) -> bool:
+        return self.is_claimed(job, worker) and bool(self._marked().get("is_done"))
+
+    def _mark(self, marker: Mapping[str, object]) -> None:
+        if not self.share_output:
+            with writing(self.marker, 0, sync=True) as writer:
+                writer.write(json.dumps(marker).encode() + b"\n")
+
+    def _marked(self) -> Mapping[str, object]:
         try:
             marker = json.loads(self.marker.read_bytes())
         except (FileNotFoundError, ValueError):
-            return False
+            return {}
         except OSError as error:
             raise broken(error, self.marker, "reading") from error
-        if not isinstance(marker, dict) or marker.get("job") != job:
-            return False
-        return self.share_output or marker.get("worker") == worker
+        return marker if isinstance(marker, dict) else {}
 
     def release_output(self) -> None:
         """The job is Completed, and the output is the user's. Where it is shared, whoever shares it out does this."""

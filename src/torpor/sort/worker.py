@@ -69,7 +69,7 @@ def work(options: WorkerOptions) -> Left:
         place.refuse_overlap(options.inputs)
         place.lock(options.deadlines.lock)
         identity = _identity(options)
-        if _was_completed(place, join.job, identity):
+        if place.is_finished(join.job, identity) or _was_completed(place, join.job, identity):
             # The master may be gone, and has nothing to say that is not known.
             place.release_output()
             place.remove_scratch(journal=False)
@@ -79,7 +79,7 @@ def work(options: WorkerOptions) -> Left:
         try:
             inputs = _inputs(options, job)
             place.claim_output(job.job, identity)
-            return _live(options, join, master, place, job, identity, inputs)
+            left = _live(options, join, master, place, job, identity, inputs)
         except Refused as error:
             if error.code in FAILS_THE_JOB:
                 _fail_the_job(master, job, identity, error)
@@ -87,6 +87,10 @@ def work(options: WorkerOptions) -> Left:
         except Broken as error:
             _fail_the_job(master, job, identity, error)
             raise
+        if left.ending is Ending.COMPLETED:
+            # Last: until now whoever comes after this life can tell that nothing is left to do.
+            place.release_output()
+        return left
 
 
 def say(line: str) -> None:

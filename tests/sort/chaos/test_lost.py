@@ -6,6 +6,7 @@ import pytest
 
 from tests.sort.chaos.cluster import LAZY, SPILLED, Cluster, Data, Undisturbed, cluster, go_on, until
 from tests.sort.chaos.stands import kill_worker
+from torpor.sort.place import Place
 
 pytestmark = pytest.mark.e2e
 
@@ -115,3 +116,19 @@ def test_an_input_that_was_changed_meanwhile_fails_the_job(data: Data) -> None:
         assert str(file) in here.master.said()
         assert str(file) in here.workers[1].said()
         here.has_left_nothing()
+
+
+def test_scratch_lost_after_the_last_good_bye(data: Data, undisturbed: Undisturbed) -> None:
+    """The master has gone by then, and so has the journal: the output itself says that nothing is left to do."""
+    reference = undisturbed.of(SPILLED)
+    with cluster(data.inputs, memory=SPILLED) as here:
+        here.start()
+        here.end_well()
+        saved = here.saved_worker(0)
+        assert saved is not None
+        # As it stands while it leaves: a moment of its own, too short to be hit.
+        Place(here.scratch(0), here.output(0)).finish_output(saved.job, saved.identity)
+        here.lose_scratch(0)
+        here.workers[0].start()
+        here.ends_as(reference)
+        assert "looking for the master" not in here.workers[0].said()

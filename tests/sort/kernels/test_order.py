@@ -5,11 +5,12 @@ import random
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.sort.kernels.inputs import any_data
 from tests.sort.kernels.oracle import batch, key_of, ordered, records_of
 from torpor.sort.kernels.batch import batch_of
-from torpor.sort.kernels.order import MOST_ROWS, merged_packed, packed_sort, rows_of, sort_order, sorted_packed
+from torpor.sort.kernels.order import MOST_ROWS, merged_order, packed_sort, rows_of, sort_order, sorted_packed
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
 
@@ -32,26 +33,36 @@ def test_packed_words_hold_the_order_below_and_ascending_prefixes_above(case: tu
 
 
 @settings(deadline=None)
-@given(any_data())
-def test_some_rows_only(case: tuple[Format, bytes]) -> None:
-    form, data = case
-    found = batch(form, data)
-    rows = np.arange(len(found), dtype=np.intp)[::-2].copy()
-    expected = sorted(rows.tolist(), key=found.key)
-    assert rows[rows_of(merged_packed(found, rows, found.leading(0, rows)))].tolist() == expected
-
-
-@settings(deadline=None)
-@given(any_data())
-def test_sorted_chunks_sort_together_without_their_prefixes_read_again(case: tuple[Format, bytes]) -> None:
+@given(any_data(), st.data())
+def test_pieces_of_sorted_chunks_sort_together_without_their_prefixes_read_again(
+    case: tuple[Format, bytes], drawn: st.DataObject
+) -> None:
     form, data = case
     records = records_of(form, data)
     half = len(records) // 2
-    chunks = [batch(form, b"".join(records[:half])), batch(form, b"".join(records[half:]))]
-    sorted_chunks = [sorted_packed(chunk) for chunk in chunks]
-    rows = np.concatenate([rows_of(sorted_chunks[0]), rows_of(sorted_chunks[1]) + half])
-    packed = merged_packed(batch(form, data), rows, np.concatenate(sorted_chunks))
-    assert rows[rows_of(packed)].tolist() == ordered(form, data)
+    sorted_chunks = [sorted_packed(batch(form, b"".join(chunk))) for chunk in (records[:half], records[half:])]
+    pieces = []
+    for packed, first in zip(sorted_chunks, (0, half), strict=True):
+        begin = drawn.draw(st.integers(0, len(packed)))
+        pieces.append((packed[begin : drawn.draw(st.integers(begin, len(packed)))], first))
+    found = batch(form, data)
+    rows = sorted(row + first for packed, first in pieces for row in rows_of(packed).tolist())
+    room = np.empty(len(records), dtype=np.uint64)
+    assert merged_order(found, pieces, room).tolist() == sorted(rows, key=found.key)
+
+
+@pytest.mark.parametrize("far", [5, 4, 1])
+def test_prefixes_that_have_no_room_beside_the_rows_are_looked_at_again(far: int) -> None:
+    """So many rows that of forty bits of prefix some are left out, unless the keys have enough of them in common."""
+    form, count = Fixed(5, 0, 5), 1 << 25
+    keys = np.zeros((64, 5), dtype=np.uint8)
+    keys[:, -far:] = np.random.default_rng(far).integers(0, 256, (64, far), dtype=np.uint8)
+    keys[1::2, :4] = keys[::2, :4]
+    data = np.zeros(count * 5, dtype=np.uint8)
+    data[-64 * 5 :] = keys.reshape(-1)
+    packed = sorted_packed(batch_of(form, data[-64 * 5 :]))
+    order = merged_order(batch_of(form, data), [(packed, count - 64)], np.empty(64, dtype=np.uint64))
+    assert order.tolist() == (rows_of(packed) + (count - 64)).tolist()
 
 
 def _shapes() -> dict[str, list[bytes]]:
@@ -133,16 +144,11 @@ def test_more_rows_than_bits_are_refused() -> None:
         sorted_packed(batch_of(most, data))
     with pytest.raises(ValueError, match="mixed up"):
         packed_sort(np.zeros(MOST_ROWS + 1, dtype=np.uint64))
-    rows = np.zeros(MOST_ROWS + 1, dtype=np.intp)
+    words = np.zeros(MOST_ROWS + 1, dtype=np.uint64)
     with pytest.raises(ValueError, match="mixed up"):
-        merged_packed(batch_of(most, data), rows, rows.view(np.uint64))
+        merged_order(batch_of(most, data), [(words, 0)], words)
     data[0] = 1
     assert sort_order(batch_of(most, data[:-1]))[-2:].tolist() == [MOST_ROWS - 1, 0]
-
-
-def test_prefixes_must_be_as_many_as_rows() -> None:
-    with pytest.raises(ValueError, match="2 prefixes for 1 rows"):
-        merged_packed(batch(GENSORT, bytes(100)), np.zeros(1, dtype=np.intp), np.zeros(2, dtype=np.uint64))
 
 
 def test_the_oracle_knows_its_keys() -> None:

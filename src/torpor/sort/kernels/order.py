@@ -1,5 +1,6 @@
 """In which order do records stand by their keys, equal ones in the order in which they came?"""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,6 @@ PACKED_BITS = ROW_BITS
 MOST_ROWS = 1 << PACKED_BITS
 
 ROW_MASK = np.uint64(MOST_ROWS - 1)
-PREFIX_MASK = ~ROW_MASK
 SHIFT = np.uint64(PACKED_BITS)
 
 # Below so many rows one comparison of whole keys costs less than arrays do; and beyond so many key bytes, of which so many
@@ -36,21 +36,39 @@ def sorted_packed(batch: Batch) -> Words:
     _refuse_too_many(len(batch))
     packed = batch.leading(0)
     packed |= np.arange(len(batch), dtype=np.uint64)
-    return _sort(batch, None, packed)
+    _sort(batch, packed, ROW_MASK)
+    return packed
 
 
-def merged_packed(batch: Batch, rows: Rows, known: Words) -> Words:
-    """As `sorted_packed`, but of these rows alone, and their leading key bytes are known: the high 40 bits of `known`.
+def merged_order(batch: Batch, pieces: Sequence[tuple[Words, int]], room: Words) -> Rows:
+    """The rows of these pieces in their stable order; a piece is a stretch of a chunk's `sorted_packed` and its first row.
 
-    The low bits count `rows`: `rows[rows_of(packed)]` are the batch's own. This is how chunks that were sorted one by one are
-    sorted together without a look at their records, ties apart.
+    Chunks that were sorted one by one are so sorted together without a look at their records, ties apart. What the pieces'
+    prefixes have in common is left out, and leaves room for rows of the whole batch.
     """
-    if len(known) != len(rows):
-        raise ValueError(f"{len(known)} prefixes for {len(rows)} rows")
-    _refuse_too_many(len(rows))
-    packed = known & PREFIX_MASK
-    packed |= np.arange(len(rows), dtype=np.uint64)
-    return _sort(batch, rows, packed)
+    count = sum(len(packed) for packed, _ in pieces)
+    _refuse_too_many(count)
+    if not count:
+        return np.zeros(0, dtype=np.intp)
+    row_bits = len(batch).bit_length()
+    lowest = min(int(packed[0]) >> PACKED_BITS for packed, _ in pieces if len(packed))
+    highest = max(int(packed[-1]) >> PACKED_BITS for packed, _ in pieces if len(packed))
+    unseen = max(0, (highest - lowest).bit_length() + row_bits - 64)
+    shift, together, filled = np.uint64(row_bits), room[:count], 0
+    for packed, first in pieces:
+        rows = packed & ROW_MASK
+        rows += np.uint64(first)
+        words = together[filled : filled + len(packed)]
+        np.right_shift(packed, SHIFT, out=words)
+        words -= np.uint64(lowest)
+        words >>= np.uint64(unseen)
+        words <<= shift
+        words |= rows
+        filled += len(packed)
+    mask = np.uint64((1 << row_bits) - 1)
+    _sort(batch, together, mask, seen=not unseen)
+    together &= mask
+    return together.view(np.int64).astype(np.intp, copy=False)
 
 
 def rows_of(packed: Words) -> Rows:
@@ -68,23 +86,26 @@ def _refuse_too_many(count: int) -> None:
         raise ValueError(f"{count} rows do not fit into {PACKED_BITS} bits: records would silently be mixed up")
 
 
-def _sort(batch: Batch, rows: Rows | None, packed: Words) -> Words:
+def _sort(batch: Batch, packed: Words, mask: np.uint64, *, seen: bool = True) -> None:
+    """By what is packed, then by the rest of the keys; `mask` has the bits of the row, `seen` says if prefixes are whole."""
     packed.sort()
-    tied = (packed[1:] ^ packed[:-1]) <= ROW_MASK
+    tied = (packed[1:] ^ packed[:-1]) <= mask
     if tied.any():
-        _mend(batch, rows, packed, tied)
-    return packed
+        ties = _Ties(packed, mask, tied)
+        if not seen:
+            ties.refine(batch.prefix(0, ties.rows()))
+        _mend(batch, ties)
 
 
 class _Ties:
     """Rows that are equal so far, in groups: where they stand in `packed`, and in which order now."""
 
-    __slots__ = ("groups", "members", "packed", "places")
+    __slots__ = ("groups", "mask", "members", "packed", "places")
 
-    def __init__(self, packed: Words, tied: npt.NDArray[np.bool_]) -> None:
-        self.packed = packed
+    def __init__(self, packed: Words, mask: np.uint64, tied: npt.NDArray[np.bool_]) -> None:
+        self.packed, self.mask = packed, mask
         self.places, self.groups = _grouped(tied)
-        self.members = packed[self.places] & ROW_MASK
+        self.members = packed[self.places] & mask
 
     def __len__(self) -> int:
         return len(self.places)
@@ -111,50 +132,48 @@ class _Ties:
     def settle(self, order: Rows) -> None:
         self.members = self.members[order]
         # The prefix of a group is one, so only the rows change places.
-        self.packed[self.places] = (self.packed[self.places] & PREFIX_MASK) | self.members
+        self.packed[self.places] = (self.packed[self.places] & ~self.mask) | self.members
 
     def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
         self.places, self.members, self.groups = self.places[chosen], self.members[chosen], self.groups[chosen]
 
-    def rows(self, rows: Rows | None) -> Rows:
-        members = self.members.view(np.int64).astype(np.intp, copy=False)
-        return members if rows is None else rows[members]
+    def rows(self) -> Rows:
+        return self.members.view(np.int64).astype(np.intp, copy=False)
 
 
-def _mend(batch: Batch, rows: Rows | None, packed: Words, tied: npt.NDArray[np.bool_]) -> None:
+def _mend(batch: Batch, ties: _Ties) -> None:
     """Order by the rest of their keys the rows whose prefixes tie, five bytes of all of them at a time."""
-    ties = _Ties(packed, tied)
     at = 0
     while len(ties):
-        left = _resolve_ends(batch, rows, ties, at) if batch.key_length is None else batch.key_length - at
+        left = _resolve_ends(batch, ties, at) if batch.key_length is None else batch.key_length - at
         if left <= PREFIX_BYTES:
             # Nothing is left, or only keys that end with this prefix: they are equal.
             return
         at += PREFIX_BYTES
         if len(ties) <= FEW or (at >= DEEP and left > LONG):
-            _compare(batch, rows, ties)
+            _compare(batch, ties)
             return
-        ties.refine(batch.prefix(at, ties.rows(rows)))
+        ties.refine(batch.prefix(at, ties.rows()))
 
 
-def _resolve_ends(batch: Batch, rows: Rows | None, ties: _Ties, at: int) -> float:
+def _resolve_ends(batch: Batch, ties: _Ties, at: int) -> float:
     """Order keys that end within the prefix at `at`, and let go of them; returns how long the others are on average from there.
 
     Of two keys that are equal when padded with zeros the shorter one is first, and if they are as long, they are equal.
     """
-    lengths = batch.key_lengths(ties.rows(rows))
+    lengths = batch.key_lengths(ties.rows())
     lengths -= at
     if lengths.min() < PREFIX_BYTES:
         ties.refine(np.clip(lengths, 0, PREFIX_BYTES).astype(np.uint64))
-        lengths = batch.key_lengths(ties.rows(rows)) - at
+        lengths = batch.key_lengths(ties.rows()) - at
         goes_on = lengths >= PREFIX_BYTES
         ties.keep(goes_on)
         lengths = lengths[goes_on]
     return float(lengths.mean()) if len(lengths) else 0.0
 
 
-def _compare(batch: Batch, rows: Rows | None, ties: _Ties) -> None:
-    keys = [(group, batch.key(row)) for group, row in zip(ties.groups.tolist(), ties.rows(rows).tolist(), strict=True)]
+def _compare(batch: Batch, ties: _Ties) -> None:
+    keys = [(group, batch.key(row)) for group, row in zip(ties.groups.tolist(), ties.rows().tolist(), strict=True)]
     if any(later < earlier for earlier, later in pairwise(keys)):
         ties.settle(np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp))
 
