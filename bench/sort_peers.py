@@ -144,7 +144,13 @@ def prepare(raw: Path, folder: Path) -> None:
 
 def batches(output: Path) -> Iterator[Any]:
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    for file in sorted(output.iterdir()) if output.is_dir() else [output]:
+
+    def first_key(file: Path) -> bytes:
+        key: bytes = parquet.read_table(file, columns=["key"])[0][0].as_py()
+        return key
+
+    # Ray names its files in the order in which they happened to be done.
+    for file in sorted(output.iterdir(), key=first_key) if output.is_dir() else [output]:
         with file.open("rb") as opened:
             is_parquet = opened.read(4) == b"PAR1"
         if is_parquet:
