@@ -1,5 +1,7 @@
 """sort run, master, worker, status, join, generate, validate: how is more data sorted than one worker holds?"""
 
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -235,11 +237,16 @@ def worker(
             deadlines=deadlines(heartbeat=heartbeat, heartbeat_lost=heartbeat_lost, master_grace=master_grace, lock=lock_wait),
             hold=None if hold is None else parse_hold(hold, frozenset(WorkerState)),
         )
-        from torpor.sort.worker import work
+        from torpor.sort.worker import part, work
 
         left = work(options)
-    if left.ending:
-        raise Ended(ExitCode(left.ending), f"the worker failed: {left.reason}", code="worker_failed")
+        if left.ending:
+            raise Ended(ExitCode(left.ending), f"the worker failed: {left.reason}", code="worker_failed")
+        part(options)
+    # At once: who is killed between the two has nothing left that tells its successor how it ended.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ExitCode.OK)
 
 
 @app.command()

@@ -71,7 +71,7 @@ def work(options: WorkerOptions) -> Left:
         identity = _identity(options)
         if place.is_finished(join.job, identity) or _was_completed(place, join.job, identity):
             # The master may be gone, and has nothing to say that is not known.
-            place.release_output()
+            place.finish_output(join.job, identity)
             place.remove_scratch(journal=False)
             say("this job is completed, and so is this worker's output")
             return Left(Ending.COMPLETED)
@@ -87,10 +87,12 @@ def work(options: WorkerOptions) -> Left:
         except Broken as error:
             _fail_the_job(master, job, identity, error)
             raise
-        if left.ending is Ending.COMPLETED:
-            # Last: until now whoever comes after this life can tell that nothing is left to do.
-            place.release_output()
         return left
+
+
+def part(options: WorkerOptions) -> None:
+    """The very last thing after a completed job: until now whoever comes after this life can tell that nothing is left."""
+    Place(_scratch(options), options.output, share_output=options.share_output).release_output()
 
 
 def say(line: str) -> None:
@@ -234,7 +236,6 @@ def _leave_alone(place: Place) -> Left:
     """Scratch was lost after the last report: there is nobody left who could send again, and nothing that needs to be."""
     if not any(OUTPUT.fullmatch(path.name) for path in place.output.iterdir()):
         return Left(Ending.FAILED, f"the job is completed, and its output is not in {place.output}")
-    place.release_output()
     place.remove_scratch()
     say(f"this job is completed, and what lies in {place.output} is left as it is")
     return Left(Ending.COMPLETED)
