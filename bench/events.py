@@ -39,8 +39,12 @@ from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.feed import Feed
 from torpor.bus.redis import Bus
+from torpor.bus.revocations import Revocations
+from torpor.bus.throttle import Throttle
 from torpor.control.duties import tend
 from torpor.control.events import EventPublisher
+from torpor.domain.access import EVERY_SCOPE
+from torpor.domain.hosts import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.domain.retention import Retention
 from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
@@ -50,9 +54,10 @@ from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import EventStore, Outbox
 from torpor.store.for_service import ServiceStore
 from torpor.store.migrate import migrate
+from torpor.store.people import NewUser, PeopleStore
 from torpor.wishes import Ttls, Wishes
 
-BASE_URL = "http://localhost:8080"
+HOSTS = Hosts("http://localhost:8080", "localhost")
 TERM = 1
 WORKSPACES = 100
 SINGLE = 200
@@ -226,23 +231,23 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
         connection = await asyncpg.connect(postgres.dsn)
         stack.push_async_callback(connection.close)
 
-        people = ServiceStore(service)
+        accounts = Accounts(PeopleStore(service), Revocations(bus), Throttle(bus))
         tokens = []
         for number in range(people_count):
-            await people.create_user(f"admin-{number}", is_admin=True, password=None)
-            known = await people.user_by_name(f"admin-{number}")
-            assert known is not None
             tokens.append(new_token())
-            await people.create_token(known[0].id, "bench", digest(tokens[-1]), lives_s=None)
+            async with PeopleStore(service).writing() as writing:
+                made = await writing.create_user(NewUser(f"admin-{number}", is_admin=True))
+                assert made is not None
+                await writing.ensure_token(made.user.id, "bench", digest(tokens[-1]), EVERY_SCOPE)
         await connection.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'bench', $1)", TERM)
 
-        encode = partial(workspace_json, base_url=BASE_URL)
+        encode = partial(workspace_json, hosts=HOSTS)
         publisher = EventPublisher(Outbox(controller), Feed(bus), encode=encode, retention_s=86_400)
         await connection.add_listener("workspace_changes", lambda *_: publisher.wake.set())
         await publisher.do(TERM)
         feed = EventFeed(EventStore(service), Feed(bus), encode=encode)
         wishes = Wishes(
-            people,
+            ServiceStore(service),
             limits=RunningLimits(per_user=0, overall=0),
             ttls=Ttls(),
             new_id=lambda: str(uuid.uuid4()),
@@ -254,10 +259,10 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
 
         app = make_app(
             wishes,
-            Accounts(people),
+            accounts,
             FakeRuntime(FakeWorld()),
             Health(nothing, nothing),
-            base_url=BASE_URL,
+            hosts=HOSTS,
             events=Events(EventStore(service), feed, 30),
             gc=Collecting(CollectingStore(service), FakeArchives(FakeWorld()), Retention()),
         )

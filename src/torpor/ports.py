@@ -95,11 +95,35 @@ class Executed:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a running workspace's program can be reached from here: a Unix socket, or a host and port."""
+    """Where something in a running workspace can be reached from here: a Unix socket, or a host and port."""
 
     unix_path: str | None = None
     host: str | None = None
     port: int | None = None
+    preamble: bytes = b""
+    """Whoever connects sends this before anything else; nothing is answered to it."""
+
+
+class Shell(Protocol):
+    """Somebody's terminal. It ends with its shell, and its shell with it: closing hangs up."""
+
+    async def read(self) -> bytes:
+        """What the terminal shows next; nothing once the shell has ended and all it wrote was read."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """What was typed. Waits while the terminal does not take it."""
+        ...
+
+    async def resize(self, *, columns: int, rows: int) -> None: ...
+
+    async def exit_code(self) -> int:
+        """Waits for the end."""
+        ...
+
+    async def close(self) -> None:
+        """Hangs up; may be said again."""
+        ...
 
 
 class Runtime(Protocol):
@@ -162,8 +186,18 @@ class Runtime(Protocol):
         """What this runtime sees, told apart from any other: controllers of different worlds must not share a database."""
         ...
 
-    def address(self, workspace_id: str) -> Address | None:
-        """Where the running program answers; None when there is no container. No waiting, no I/O beyond a look."""
+    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
+        """Where the running program answers, or whoever listens on this port of its loopback; None when there is no container.
+
+        No waiting, no I/O beyond a look: whether anybody listens on the port shows when it is connected to.
+        """
+        ...
+
+    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> "Shell":
+        """A login shell on a terminal of its own, inside the running container, as its user, in its home.
+
+        Refused `not_running` when there is none.
+        """
         ...
 
     async def stop_all(self) -> None:

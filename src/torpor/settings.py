@@ -4,11 +4,13 @@ Command line, then environment (`TORPOR_` and the name in capitals), then `torpo
 it is handed what it reads. A wrong value is refused with its name, the value, and what is allowed.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -17,9 +19,9 @@ from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
 from torpor.domain.retention import Retention
 from torpor.domain.states import Operation
+from torpor.folders import SETTINGS_FILE, default_data
 
 PREFIX = "TORPOR_"
-FILE_NAME = "torpor.toml"
 
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
@@ -28,7 +30,33 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     data: Path = Field(description="The data directory: database, volumes, archives and credentials.json of `torpor up`.")
-    port: int = Field(8080, ge=1, le=65535, description="Where the product answers, on the loopback interface.")
+    port: int = Field(8080, ge=1, le=65535, description="Where the product answers.")
+    listen: str = Field("127.0.0.1,::1", description="The addresses it listens on, with commas between them.")
+    public_url: str | None = Field(
+        None,
+        description="Where people reach the platform, such as https://torpor.example.com; default: localhost and the port.",
+    )
+    domain: str | None = Field(
+        None,
+        description="Workspaces are {name}.{domain}; default: the host of public_url. A domain of their own is safest.",
+    )
+    trusted_proxies: str = Field(
+        "", description="Addresses (or networks) of proxies in front of this one, whose X-Forwarded-* headers are believed."
+    )
+    api_url: str | None = Field(
+        None, description="Where a process with the role proxy alone finds the API, such as http://10.0.0.5:8080."
+    )
+    wake_patience: Seconds = Field(60, description="Seconds for which a program's request is held while its workspace wakes.")
+    drain_grace: Seconds = Field(30, description="Seconds that open connections have left when the proxy is told to stop.")
+    session_ttl: Seconds = Field(30 * 86_400, description="Seconds after which a browser must sign in again.")
+    oidc_issuer: str | None = Field(None, description="An OpenID Connect provider that people may sign in with.")
+    oidc_client_id: str | None = Field(None, description="What that provider calls this installation.")
+    oidc_client_secret: SecretStr | None = Field(None, description="The secret that goes with it.")
+    oidc_name: str = Field("single sign-on", description="What the button says.")
+    oidc_admins: str = Field(
+        "",
+        description="Who of them is an administrator here: subjects or verified e-mail addresses, with commas between them.",
+    )
     database_url: SecretStr | None = Field(
         None, description="Any PostgreSQL 15 or newer; without it a private one is started in the data directory."
     )
@@ -96,10 +124,41 @@ class Settings(BaseModel):
     workspace_processes: int = Field(512, ge=8, description="Processes and threads one workspace may have.")
     workspace_stop_grace: Seconds = Field(10, description="Seconds between asking a workspace to end and killing it.")
 
+    @field_validator("public_url", "api_url", "oidc_issuer", mode="after")
+    @classmethod
+    def _is_an_origin(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+            raise ValueError("must be http://HOST or https://HOST, with or without a port")
+        return value
+
+    @field_validator("public_url", "api_url", mode="after")
+    @classmethod
+    def _has_no_path(cls, value: str | None) -> str | None:
+        # An origin has none, and by it a browser's requests are recognised as the platform's own.
+        if value is not None and urlsplit(value).path not in ("", "/"):
+            raise ValueError("must be http://HOST or https://HOST, with or without a port, and without a path")
+        return value
+
+    @field_validator("domain", mode="after")
+    @classmethod
+    def _is_a_host(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", value):
+            raise ValueError("must be a host name in lower case, such as workspaces.example.com")
+        return value
+
     @field_validator("data", mode="after")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _knows_its_provider(self) -> "Settings":
+        if self.oidc_issuer is not None and (self.oidc_client_id is None or self.oidc_client_secret is None):
+            raise ValueError("oidc_issuer needs oidc_client_id and oidc_client_secret")
+        return self
 
     @model_validator(mode="after")
     def _outlives_a_missed_heartbeat(self) -> "Settings":
@@ -112,7 +171,12 @@ class Settings(BaseModel):
 
     @property
     def base_url(self) -> str:
-        return f"http://localhost:{self.port}"
+        return (self.public_url or f"http://localhost:{self.port}").rstrip("/")
+
+    @property
+    def workspace_domain(self) -> str:
+        """What follows a workspace's name in its host name."""
+        return self.domain or urlsplit(self.base_url).hostname or "localhost"
 
     @property
     def archives_at(self) -> str:
@@ -150,12 +214,6 @@ class Settings(BaseModel):
         return RunningLimits(per_user=self.max_running_per_user, overall=self.max_running_global)
 
 
-def default_data(environ: Mapping[str, str]) -> Path:
-    """Where a program's data belongs on this machine, for this user."""
-    base = environ.get("XDG_DATA_HOME") or str(Path(environ.get("HOME", "/root")) / ".local" / "share")
-    return Path(base) / "torpor"
-
-
 def load(
     environ: Mapping[str, str], *, toml: tuple[Path, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Settings:
@@ -178,7 +236,7 @@ def load(
 def find_toml(environ: Mapping[str, str], folder: Path) -> tuple[Path, str] | None:
     """The file that `TORPOR_CONFIG` names, or `torpor.toml` in this folder, if there is one."""
     named = environ.get(f"{PREFIX}CONFIG")
-    path = Path(named) if named else folder / FILE_NAME
+    path = Path(named) if named else folder / SETTINGS_FILE
     try:
         return path, path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -202,7 +260,7 @@ def _from_toml(path: Path, text: str) -> dict[str, tuple[str, Any]]:
 
 
 # Never printed, not even when they are wrong.
-SECRET = frozenset({"database_url", "redis_url", "archive_url"})
+SECRET = frozenset(name for name, field in Settings.model_fields.items() if field.annotation == SecretStr | None)
 
 
 def _explain(error: Any, said: Mapping[str, tuple[str, Any]]) -> str:

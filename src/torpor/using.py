@@ -8,7 +8,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
+from torpor.accounts import Caller
 from torpor.activity import Ask, BusOut, Touch, ignored
+from torpor.domain.access import Access, Deed, access, check_access, not_there
+from torpor.domain.audit import Action
 from torpor.domain.errors import Refused
 from torpor.domain.idle import (
     BusSays,
@@ -25,11 +28,17 @@ from torpor.domain.names import is_id
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.store.for_service import DuePage, ServiceStore
+from torpor.store.people import Entry
 
 BUS_PATIENCE_S = 2.0
 LONGEST_HOLD_S = 7 * 86_400
 MOST_HOLDS = 20
 LONGEST_REASON = 200
+
+
+def done(caller: Caller, action: Action, workspace: Workspace, **detail: object) -> Entry:
+    """The line of the audit log that tells what somebody did with a workspace."""
+    return caller.entry(action, workspace_id=workspace.id, workspace=workspace.name, detail=detail)
 
 
 class Using:
@@ -52,30 +61,46 @@ class Using:
 
     # ── holding ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def hold(self, found: Workspace, *, by: str, reason: str, seconds: float) -> WorkLease:
+    async def hold(self, caller: Caller, found: Workspace, *, reason: str, seconds: float) -> WorkLease:
         """Keep it awake while it is: a hold wakes nobody, and outlives no expiry."""
         reason = reason.strip()
         _check_hold(reason, seconds)
         async with self._store.writing() as writing:
             # Whoever puts it to sleep holds the same row meanwhile, so this comes before that or after it.
             workspace = await writing.lock(found.id)
-            if workspace is None or workspace.deleted_at is not None:
+            if workspace is None:
+                raise not_there(found.name)
+            _check_near(caller, workspace)
+            if workspace.deleted_at is not None:
                 raise Refused("is_deleted", f"{found.name!r} is deleted; undelete it first", workspace=found.name)
             if len(await writing.work_leases(workspace.id)) >= MOST_HOLDS:
                 raise Refused("bad_lease", f"{workspace.name!r} is held {MOST_HOLDS} times already; end one of them first")
-            return await writing.create_work_lease(self._new_id(), workspace.id, reason=reason, created_by=by, lives_s=seconds)
+            lease = await writing.create_work_lease(
+                self._new_id(), workspace.id, reason=reason, created_by=caller.user.username, lives_s=seconds
+            )
+            await writing.audit(done(caller, Action.WORKSPACE_HOLD, workspace, reason=reason, seconds=seconds))
+            return lease
 
     async def holds(self, found: Workspace) -> Sequence[WorkLease]:
         return await self._store.work_leases(found.id)
 
-    async def end_hold(self, found: Workspace, lease_id: str | None = None) -> None:
-        """This one, or all there are."""
-        ended = 0
-        if lease_id is None or is_id(lease_id):
-            async with self._store.writing() as writing:
-                ended = await writing.delete_work_leases(found.id, lease_id)
-        if lease_id is not None and not ended:
-            raise Refused("not_found", f"{found.name!r} is not held by {lease_id!r}", workspace=found.name)
+    async def end_hold(self, caller: Caller, found: Workspace, lease_id: str | None = None) -> None:
+        """This one, or all that are this caller's to end: their own, and everybody's for whoever manages it."""
+        if lease_id is not None and not is_id(lease_id):
+            raise _not_held(found, lease_id)
+        async with self._store.writing() as writing:
+            workspace = await writing.lock(found.id)
+            if workspace is None:
+                raise not_there(found.name)
+            has = _check_near(caller, workspace)
+            made_by = None if has >= Access.MANAGE else caller.user.username
+            ended = await writing.delete_work_leases(found.id, lease_id, made_by=made_by)
+            if ended:
+                await writing.audit(done(caller, Action.WORKSPACE_UNHOLD, found, ended=ended))
+            elif lease_id is not None:
+                if any(one.id == lease_id for one in await writing.work_leases(found.id)):
+                    raise _anothers(found, has)
+                raise _not_held(found, lease_id)
 
     # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,6 +208,27 @@ async def _ask_soon(ask: Ask, workspace_id: str) -> BusSays:
             return (await ask([workspace_id]))[workspace_id]
     except TimeoutError:
         raise BusOut(f"the bus did not answer within {BUS_PATIENCE_S:g} s") from None
+
+
+def _check_near(caller: Caller, workspace: Workspace) -> Access:
+    """How near they are, now that the row is held: it may have been taken from them since it was found."""
+    username, is_admin = caller.user.username, caller.is_admin
+    check_access(workspace, username, Deed.HOLD, is_admin=is_admin)
+    return access(workspace, username, is_admin=is_admin)
+
+
+def _not_held(found: Workspace, lease_id: str) -> Refused:
+    return Refused("not_found", f"{found.name!r} is not held by {lease_id!r}", workspace=found.name)
+
+
+def _anothers(found: Workspace, has: Access) -> Refused:
+    return Refused(
+        "forbidden",
+        f"somebody else holds {found.name!r} awake: they may end that, its owner, or somebody it is shared with to manage it",
+        workspace=found.name,
+        has=has.name.lower(),
+        needs=Access.MANAGE.name.lower(),
+    )
 
 
 def _check_hold(reason: str, seconds: float) -> None:

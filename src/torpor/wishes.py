@@ -1,13 +1,19 @@
 """What may be wished, and how is it written down?
 
-The one writer of `desired_state` and of everything else that people decide: whoever wishes something comes through here.
+The one writer of `desired_state` and of everything else that people decide: whoever wishes something comes through here, and
+what they did is written down in the same transaction.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from torpor.accounts import Caller
+from torpor.domain.access import Deed, Share, check_access, not_there
+from torpor.domain.audit import Action
 from torpor.domain.errors import Reason, Refused
 from torpor.domain.explain import Explanation, explain
 from torpor.domain.latch import Latch
@@ -18,19 +24,25 @@ from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.store.for_service import (
     ArchiveStanding,
     Attempt,
+    Audited,
+    AuditFilter,
+    Creation,
     NameTaken,
     NewWorkspace,
     ServiceStore,
     StoredArchive,
-    User,
     WorkspaceChange,
     Writing,
 )
+from torpor.store.people import Entry
 from torpor.templates.catalogue import DEFAULT, program, template
-from torpor.using import Using
+from torpor.using import Using, done
 
 # Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
 SAYABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
+# Every event carries them all.
+MOST_SHARES = 100
+LONGEST_TTL_S = 10 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,27 @@ class Ttls:
 class Page:
     items: Sequence[Workspace]
     next_after: tuple[datetime, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    items: Sequence[Attempt]
+    next_after: tuple[datetime, str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    items: Sequence[Audited]
+    next_before: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many may run, and which of somebody's do."""
+
+    per_user: int
+    overall: int
+    running: Sequence[str]
 
 
 class Wishes:
@@ -65,7 +98,7 @@ class Wishes:
 
     async def create(
         self,
-        user: User,
+        caller: Caller,
         *,
         name: str,
         template_name: str = DEFAULT,
@@ -73,56 +106,77 @@ class Wishes:
         desired_state: Wish = Wish.RUNNING,
         standby_ttl_s: int | None = None,
         archive_ttl_s: int | None = None,
+        key: str | None = None,
     ) -> Workspace:
+        """The same `key` again makes nothing new: it is the same workspace."""
         check_name(name)
         program(template(template_name), command or None)
         _check_sayable(desired_state)
         new = NewWorkspace(
             id=self._new_id(),
             name=name,
-            owner_id=user.id,
+            owner_id=caller.user.id,
             template=template_name,
             command=command,
             desired_state=desired_state,
             standby_ttl_s=_check_ttl("standby_ttl", standby_ttl_s, self._ttls.standby_s),
             archive_ttl_s=_check_ttl("archive_ttl", archive_ttl_s, self._ttls.archive_s),
         )
+        # As it was said: defaults may change between two attempts.
+        asked = Creation(new.id, _digest(name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s))
         async with self._naming(name) as writing:
-            if desired_state is Wish.RUNNING:
-                admit(await writing.running_besides(new.id, owner_id=user.id), self._limits)
-            await writing.create(new)
+            made = await writing.creation(caller.user.id, key) if key is not None else None
+            if made is None:
+                if desired_state is Wish.RUNNING:
+                    admit(await writing.running_besides(new.id, owner_id=caller.user.id), self._limits)
+                await writing.create(new)
+                if key is not None:
+                    await writing.remember_creation(caller.user.id, key, asked)
+                await writing.audit(
+                    caller.entry(
+                        Action.WORKSPACE_CREATE,
+                        workspace_id=new.id,
+                        workspace=name,
+                        detail={"template": template_name, "desired_state": desired_state},
+                    )
+                )
+            elif made.request != asked.request:
+                raise Refused("key_reused", "this Idempotency-Key was used for another creation; use a new one")
+        if made is not None:
+            return await self.find(caller, made.workspace_id)
         self._hint(new.id)
         if desired_state is Wish.RUNNING:
             self.using.touch(new.id, new.standby_ttl_s)
-        return await self.find(user, new.id)
+        return await self.find(caller, new.id)
 
-    async def find(self, user: User, id_or_name: str, *, deleted_first: bool = False) -> Workspace:
-        """The workspace, if it is this user's to see; what is not is not revealed."""
+    async def find(self, caller: Caller, id_or_name: str, *deeds: Deed, deleted_first: bool = False) -> Workspace:
+        """The workspace, if it is this caller's to see and they may do this with it; what is not is not revealed."""
         if is_id(id_or_name):
             found = await self._store.by_id(id_or_name)
         elif is_name(id_or_name):
-            owner_id = None if user.is_admin else user.id
-            found = await self._store.by_name(id_or_name, owner_id=owner_id, deleted_first=deleted_first)
+            seen_by = None if caller.is_admin else caller.user
+            found = await self._store.by_name(id_or_name, seen_by=seen_by, deleted_first=deleted_first)
         else:
             found = None
-        if found is None or (found.owner != user.username and not user.is_admin):
-            raise Refused("not_found", f"there is no workspace {id_or_name!r}", workspace=id_or_name)
+        if found is None:
+            raise not_there(id_or_name)
+        _check(caller, found, *deeds, said=id_or_name)
         return found
 
     async def page(
-        self, user: User, *, phase: Phase | None = None, after: tuple[datetime, str] | None = None, limit: int = 100
+        self, caller: Caller, *, phase: Phase | None = None, after: tuple[datetime, str] | None = None, limit: int = 100
     ) -> Page:
-        owner_id = None if user.is_admin else user.id
-        items = await self._store.page(owner_id=owner_id, phase=phase, after=after, limit=limit + 1)
+        seen_by = None if caller.is_admin else caller.user
+        items = await self._store.page(seen_by=seen_by, phase=phase, after=after, limit=limit + 1)
         more = items[limit - 1] if len(items) > limit else None
         return Page(items[:limit], (more.created_at, more.id) if more else None)
 
-    async def wish(self, user: User, id_or_name: str, desired_state: Wish) -> Workspace:
-        return await self.change(user, id_or_name, desired_state=desired_state)
+    async def wish(self, caller: Caller, id_or_name: str, desired_state: Wish) -> Workspace:
+        return await self.change(caller, id_or_name, desired_state=desired_state)
 
     async def change(
         self,
-        user: User,
+        caller: Caller,
         id_or_name: str,
         *,
         name: str | None = None,
@@ -131,7 +185,9 @@ class Wishes:
         archive_ttl_s: int | None = None,
     ) -> Workspace:
         """All of it or nothing. A wish is accepted whatever is under way; the same one again clears its error."""
-        found = await self.find(user, id_or_name)
+        # Whoever says nothing at all must be allowed to change something all the same.
+        deeds = (Deed.CHANGE, Deed.WISH) if desired_state is not None else (Deed.CHANGE,)
+        found = await self.find(caller, id_or_name, *deeds)
         if name is not None:
             check_name(name)
         if desired_state is not None:
@@ -140,7 +196,7 @@ class Wishes:
         _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
         change = WorkspaceChange(name, standby_ttl_s, archive_ttl_s, desired_state)
         async with self._naming(name or found.name) as writing:
-            workspace = await self._locked(writing, found)
+            workspace = await self._locked(writing, caller, found, *deeds)
             if workspace.deleted_at is not None:
                 raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
             # Limits before names, as in `create`: two that wait for each other's would never end. What was admitted already
@@ -149,16 +205,18 @@ class Wishes:
                 admit(await writing.running_besides(found.id), self._limits)
             if change != WorkspaceChange():
                 await writing.change(found.id, change)
+            for entry in _changed(caller, workspace, change):
+                await writing.audit(entry)
         if desired_state is Wish.RUNNING:
             self.using.touch(found.id, standby_s)
-        return await self._wished(user, found)
+        return await self._wished(caller, found)
 
-    async def wake(self, user: User, id_or_name: str) -> Workspace:
+    async def wake(self, caller: Caller, id_or_name: str) -> Workspace:
         """Somebody knocked. Many at once wish once; a refusal leaves the wish, and an error is for a person to clear."""
-        found = await self.find(user, id_or_name)
+        found = await self.find(caller, id_or_name, Deed.OPEN)
         # Judged while the row is held: who finds it awake must not find out later that it was just put to sleep.
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, found)
+            workspace = await self._locked(writing, caller, found, Deed.OPEN)
             _check_wakeable(workspace)
             is_awake = workspace.desired_state is Wish.RUNNING
             if is_awake:
@@ -166,36 +224,41 @@ class Wishes:
             else:
                 admit(await writing.running_besides(found.id), self._limits)
                 await writing.set_wish(found.id, Wish.RUNNING, origin=WishOrigin.WAKE)
+                await writing.audit(done(caller, Action.WORKSPACE_WAKE, workspace))
         if not is_awake:
             self._hint(found.id)
         self.using.touch(found.id, workspace.standby_ttl_s)
-        return await self.find(user, found.id)
+        return await self.find(caller, found.id)
 
-    async def delete(self, user: User, id_or_name: str, *, purge: bool = False) -> Workspace:
+    async def delete(self, caller: Caller, id_or_name: str, *, purge: bool = False) -> Workspace:
         """Accepted from every state. A last archive is kept for `undelete`, unless it is purged."""
-        found = await self.find(user, id_or_name)
+        found = await self.find(caller, id_or_name, Deed.DELETE)
         async with self._store.writing() as writing:
-            await self._locked(writing, found)
+            workspace = await self._locked(writing, caller, found, Deed.DELETE)
             await writing.set_wish(found.id, Wish.DELETED, purge=purge)
-        return await self._wished(user, found)
+            await writing.audit(done(caller, Action.WORKSPACE_DELETE, workspace, purge=purge))
+        return await self._wished(caller, found)
 
-    async def undelete(self, user: User, id_or_name: str) -> Workspace:
-        found = await self.find(user, id_or_name, deleted_first=True)
+    async def undelete(self, caller: Caller, id_or_name: str) -> Workspace:
+        found = await self.find(caller, id_or_name, Deed.DELETE, deleted_first=True)
         async with self._naming(found.name) as writing:
-            workspace = await self._locked(writing, found)
+            workspace = await self._locked(writing, caller, found, Deed.DELETE)
             if workspace.deleted_at is None:
                 raise Refused("not_deleted", f"{workspace.name!r} is not deleted", workspace=workspace.name)
             if workspace.purge:
                 raise Refused("purged", f"{workspace.name!r} was purged; its home was given up", workspace=workspace.name)
             await _require_kept(writing, workspace)
             await writing.set_wish(workspace.id, Wish.ARCHIVED)
-        return await self._wished(user, found)
+            await writing.audit(done(caller, Action.WORKSPACE_UNDELETE, workspace))
+        return await self._wished(caller, found)
 
-    async def recover(self, user: User, id_or_name: str, *, archive_key: str | None = None, empty: bool = False) -> Workspace:
+    async def recover(
+        self, caller: Caller, id_or_name: str, *, archive_key: str | None = None, empty: bool = False
+    ) -> Workspace:
         """Leave ERROR. Where the home is lost, say which way: an older archive, or an empty home."""
-        found = await self.find(user, id_or_name)
+        found = await self.find(caller, id_or_name, Deed.RECOVER)
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, found)
+            workspace = await self._locked(writing, caller, found, Deed.RECOVER)
             error = workspace.error
             if error is None or not error.is_terminal:
                 raise Refused("not_in_error", f"{workspace.name!r} is not in ERROR; there is nothing to recover from")
@@ -203,16 +266,74 @@ class Wishes:
             await _refuse_marked(writing, workspace, archive_key)
             archive = _way_out(workspace, error, kept, archive_key=archive_key, empty=empty)
             await writing.set_recovery(workspace.id, archive, empty=empty)
-        return await self._wished(user, found)
+            await writing.audit(
+                done(caller, Action.WORKSPACE_RECOVER, workspace, reason=error.reason, archive_key=archive_key, empty=empty)
+            )
+        return await self._wished(caller, found)
 
-    async def history(self, user: User, id_or_name: str, *, limit: int = 100) -> Sequence[Attempt]:
-        return await self._store.history((await self.find(user, id_or_name)).id, limit=limit)
+    # ── sharing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def archives(self, user: User, id_or_name: str) -> Sequence[StoredArchive]:
-        return await self._store.archives((await self.find(user, id_or_name)).id)
+    async def share(self, caller: Caller, id_or_name: str, username: str, role: Share) -> Workspace:
+        """From now on they may use it, or manage it."""
+        found = await self.find(caller, id_or_name, Deed.SHARE)
+        async with self._store.writing() as writing:
+            workspace = await self._locked(writing, caller, found, Deed.SHARE)
+            if workspace.deleted_at is not None:
+                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+            if username == workspace.owner:
+                raise Refused("bad_share", f"{workspace.name!r} is {username}'s own", username=username)
+            if username not in workspace.shares and len(workspace.shares) >= MOST_SHARES:
+                raise Refused(
+                    "bad_share", f"{workspace.name!r} is shared with {MOST_SHARES} users already; take it from one first"
+                )
+            if not await writing.is_known_user(username):
+                raise Refused("unknown_user", f"there is nobody called {username!r} to share it with", username=username)
+            if workspace.shares.get(username) != role:
+                await writing.share(workspace.id, username, role)
+                await writing.audit(done(caller, Action.WORKSPACE_SHARE, workspace, username=username, role=role))
+        return await self.find(caller, found.id)
 
-    async def explained(self, user: User, id_or_name: str) -> tuple[Workspace, Explanation]:
-        found = await self.find(user, id_or_name)
+    async def unshare(self, caller: Caller, id_or_name: str, username: str) -> Workspace:
+        """It is no longer theirs to see; what they follow of it ends."""
+        found = await self.find(caller, id_or_name, Deed.SHARE)
+        async with self._store.writing() as writing:
+            workspace = await self._locked(writing, caller, found, Deed.SHARE)
+            if username not in workspace.shares:
+                raise Refused("not_found", f"{workspace.name!r} is not shared with {username!r}", username=username)
+            await writing.unshare(workspace.id, username)
+            await writing.audit(done(caller, Action.WORKSPACE_UNSHARE, workspace, username=username))
+        return await self.find(caller, found.id)
+
+    # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def enter(self, caller: Caller, id_or_name: str, action: Action, **detail: object) -> Workspace:
+        """Somebody runs something inside (WORKSPACE_EXEC, WORKSPACE_SHELL): written down before it begins."""
+        found = await self.find(caller, id_or_name, Deed.RUN)
+        if not found.container_present:
+            raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first", workspace=found.name)
+        await self._store.audit(done(caller, action, found, **detail))
+        return found
+
+    async def room(self, caller: Caller) -> Room:
+        """How many may run, and which of this caller's own do."""
+        per_user = self._limits.of_user(caller.user.max_running)
+        return Room(per_user, self._limits.overall, await self._store.running_of(caller.user.id))
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def history(
+        self, caller: Caller, id_or_name: str, *, after: tuple[datetime, str, int] | None = None, limit: int = 100
+    ) -> History:
+        found = await self.find(caller, id_or_name)
+        items = await self._store.history(found.id, after=after, limit=limit + 1)
+        more = items[limit - 1] if len(items) > limit else None
+        return History(items[:limit], (more.started_at, more.op_id, more.attempt) if more else None)
+
+    async def archives(self, caller: Caller, id_or_name: str) -> Sequence[StoredArchive]:
+        return await self._store.archives((await self.find(caller, id_or_name)).id)
+
+    async def explained(self, caller: Caller, id_or_name: str) -> tuple[Workspace, Explanation]:
+        found = await self.find(caller, id_or_name)
         keys = tuple(str(one.archive.key) for one in await self._store.archives(found.id))
         held_back_at = tuple(latch.provider for latch in await self._store.latches() if latch.released_at is None)
         can_be_undeleted = await self._can_be_undeleted(found, keys)
@@ -227,26 +348,56 @@ class Wishes:
         bearer = await self._store.by_name(workspace.name)
         return bearer is None or bearer.deleted_at is not None
 
+    async def audited(
+        self,
+        caller: Caller,
+        *,
+        username: str | None = None,
+        workspace: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> AuditPage:
+        """Administrators see everything; others what they did, and what was done to what they own."""
+        which = AuditFilter(
+            concerns=None if caller.is_admin else caller.user.id,
+            username=username,
+            workspace_id=workspace if workspace is not None and is_id(workspace) else None,
+            workspace=workspace if workspace is not None and not is_id(workspace) else None,
+        )
+        items = await self._store.audited(which, before=before, limit=limit + 1)
+        shown = [one if caller.is_admin or one.entry.user_id == caller.user.id else _discreet(one) for one in items[:limit]]
+        return AuditPage(shown, items[limit - 1].id if len(items) > limit else None)
+
+    # ── running the installation ──────────────────────────────────────────────────────────────────────────────────────
+
     async def latches(self) -> Sequence[Latch]:
         """Providers at which nothing is touched, because too much has disappeared there at once."""
         return await self._store.latches()
 
-    async def release(self, user: User, provider: str) -> None:
+    async def release(self, caller: Caller, provider: str) -> None:
         """An operator has looked: what is missing there is really gone."""
-        if not user.is_admin:
+        if not caller.is_admin:
             raise Refused("forbidden", "only an administrator may say that homes are really gone")
-        if not await self._store.release_latch(provider):
-            raise Refused("not_found", f"nothing is held back at {provider!r}")
+        async with self._store.writing() as writing:
+            if not await writing.release_latch(provider):
+                raise Refused("not_found", f"nothing is held back at {provider!r}")
+            await writing.audit(caller.entry(Action.LATCH_RELEASE, detail={"provider": provider}))
 
-    async def _locked(self, writing: Writing, found: Workspace) -> Workspace:
+    async def collection_requested(self, caller: Caller) -> None:
+        """Somebody asked the leader to collect archives now."""
+        await self._store.audit(caller.entry(Action.GC_REQUEST))
+
+    async def _locked(self, writing: Writing, caller: Caller, found: Workspace, *deeds: Deed) -> Workspace:
+        """The row, held; what may be done with it may have changed since it was found."""
         workspace = await writing.lock(found.id)
         if workspace is None:
-            raise Refused("not_found", f"there is no workspace {found.name!r}", workspace=found.name)
+            raise not_there(found.name)
+        _check(caller, workspace, *deeds, said=found.name)
         return workspace
 
-    async def _wished(self, user: User, found: Workspace) -> Workspace:
+    async def _wished(self, caller: Caller, found: Workspace) -> Workspace:
         self._hint(found.id)
-        return await self.find(user, found.id)
+        return await self.find(caller, found.id)
 
     @contextlib.asynccontextmanager
     async def _naming(self, name: str) -> AsyncIterator[Writing]:
@@ -256,6 +407,37 @@ class Wishes:
                 yield writing
         except NameTaken as taken:
             raise Refused("name_taken", f"there is already a workspace {name!r}", name=name) from taken
+
+
+def _check(caller: Caller, workspace: Workspace, *deeds: Deed, said: str) -> None:
+    # Who came in by a workspace's own door gets no further than that workspace.
+    if caller.workspace_id not in (None, workspace.id):
+        raise not_there(said)
+    for deed in (Deed.SEE, *deeds):
+        check_access(workspace, caller.user.username, deed, is_admin=caller.is_admin, said=said)
+
+
+def _changed(caller: Caller, workspace: Workspace, change: WorkspaceChange) -> Sequence[Entry]:
+    """A wish is told as such; whatever else was said at once, together."""
+    said: Mapping[str, object] = {
+        "name": change.name,
+        "standby_ttl": change.standby_ttl_s,
+        "archive_ttl": change.archive_ttl_s,
+    }
+    rest = {what: value for what, value in said.items() if value is not None}
+    entries = [done(caller, Action.WORKSPACE_CHANGE, workspace, **rest)] if rest else []
+    if change.desired_state is not None:
+        entries.append(done(caller, Action.WORKSPACE_WISH, workspace, desired_state=change.desired_state))
+    return entries
+
+
+def _discreet(line: Audited) -> Audited:
+    """Who did it is an owner's to know; where they were and what their tokens are called is not."""
+    return replace(line, entry=replace(line.entry, came_from="", token_label=""))
+
+
+def _digest(*said: object) -> bytes:
+    return hashlib.sha256(json.dumps(said).encode()).digest()
 
 
 def _way_out(
@@ -328,6 +510,6 @@ def _check_wakeable(workspace: Workspace) -> None:
 def _check_ttl(what: str, seconds: int | None, default: int) -> int:
     if seconds is None:
         return default
-    if not 1 <= seconds <= 10 * 365 * 86_400:
-        raise Refused("bad_ttl", f"{what} is {seconds}; allowed are 1 to {10 * 365 * 86_400} seconds")
+    if not 1 <= seconds <= LONGEST_TTL_S:
+        raise Refused("bad_ttl", f"{what} is {seconds}; allowed are 1 to {LONGEST_TTL_S} seconds")
     return seconds

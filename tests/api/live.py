@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx2
 import uvicorn
 
-from tests.api.unasked import NO_COLLECTING
-from torpor.accounts import Accounts, digest, new_token
+from tests.people import accounts_of, person, token_for
+from torpor.accounts import Accounts, Caller
 from torpor.api.app import Health, make_app
+from torpor.api.collecting import Collecting
 from torpor.api.events import Events
 from torpor.api.fanout import EventFeed
 from torpor.api.wire import workspace_json
@@ -25,14 +27,18 @@ from torpor.bus.feed import Feed
 from torpor.bus.redis import Bus
 from torpor.control.duties import tend
 from torpor.control.events import EventPublisher
+from torpor.domain.hosts import Hosts
 from torpor.domain.limits import RunningLimits
-from torpor.runtimes.fake import FakeRuntime, FakeWorld
+from torpor.domain.retention import Retention
+from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
+from torpor.store.collecting import CollectingStore
 from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox
 from torpor.store.for_service import ServiceStore
 from torpor.wishes import Ttls, Wishes
 
 BASE_URL = "http://localhost:8080"
+HOSTS = Hosts(BASE_URL, "localhost")
 TERM = 1
 PATIENCE_S = 20
 INSERT = """
@@ -45,6 +51,7 @@ VALUES ($1, $2, $3, 'command', 'STANDBY', 300, 86400)
 class Person:
     id: uuid.UUID
     token: str
+    caller: Caller
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,14 @@ class Client:
 
     @classmethod
     async def open(
-        cls, path: Path, target: str, token: str, *, since: int | str | None = None, buffer_bytes: int | None = None
+        cls,
+        path: Path,
+        target: str,
+        token: str,
+        *,
+        since: int | str | None = None,
+        buffer_bytes: int | None = None,
+        is_session: bool = False,
     ) -> "Client":
         ours = socket.socket(socket.AF_UNIX)
         if buffer_bytes:
@@ -78,7 +92,8 @@ class Client:
         ours.setblocking(False)
         await asyncio.get_running_loop().sock_connect(ours, str(path))
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=buffer_bytes or 2**16)
-        head = f"GET /api/v1{target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        shown = f"Cookie: {HOSTS.session_cookie}={token}" if is_session else f"Authorization: Bearer {token}"
+        head = f"GET /api/v1{target} HTTP/1.1\r\nHost: localhost\r\n{shown}\r\n"
         writer.write((head + (f"Last-Event-ID: {since}\r\n" if since is not None else "") + "\r\n").encode())
         client = cls(reader, writer)
         client.status = int((await reader.readline()).split()[1])
@@ -128,7 +143,15 @@ class Client:
 
 class Live:
     def __init__(
-        self, path: Path, url: str, connection: Any, feed: EventFeed, publisher: EventPublisher, events_store: EventStore
+        self,
+        path: Path,
+        url: str,
+        connection: Any,
+        feed: EventFeed,
+        publisher: EventPublisher,
+        events_store: EventStore,
+        service: Database,
+        accounts: Accounts,
     ) -> None:
         self.path = path
         self.url = url
@@ -139,16 +162,17 @@ class Live:
         self.clients: list[Client] = []
         self.following: asyncio.Task[None] | None = None
         self.described: dict[str, Any] = {}
-        self.store: ServiceStore | None = None
+        self.app: Any = None
+        self.wishes: Any = None
+        self.service = service
+        self.accounts = accounts
+        self.world = FakeWorld()
         self.events_store = events_store
 
     async def sign_up(self, name: str, *, is_admin: bool = False) -> Person:
-        assert self.store is not None
-        await self.store.create_user(name, is_admin=is_admin, password=None)
-        known = await self.store.user_by_name(name)
-        assert known is not None
-        self.people[name] = Person(uuid.UUID(known[0].id), new_token())
-        await self.store.create_token(known[0].id, "test", digest(self.people[name].token), lives_s=None)
+        user = (await person(self.service, name, is_admin=is_admin)).user
+        token = await token_for(self.service, user)
+        self.people[name] = Person(uuid.UUID(user.id), token, await self.accounts.recognise(token))
         return self.people[name]
 
     async def create(self, name: str, owner: str = "ada") -> str:
@@ -159,6 +183,13 @@ class Live:
     async def change(self, name: str, *, times: int = 1) -> None:
         for _ in range(times):
             await self.db.execute("UPDATE workspaces SET wish_version = wish_version + 1 WHERE name = $1", name)
+
+    async def call(
+        self, method: str, target: str, body: Any = None, *, by: str = "ada", headers: dict[str, str] | None = None
+    ) -> httpx2.Response:
+        shown = {"Authorization": f"Bearer {self.people[by].token}", **(headers or {})}
+        async with calling(self.path) as client:
+            return await client.request(method, f"/api/v1{target}", headers=shown, json=body)
 
     async def follow(self, target: str, *, by: str = "ada", since: int | str | None = None, **how: Any) -> Client:
         client = await Client.open(self.path, target, self.people[by].token, since=since, **how)
@@ -191,7 +222,9 @@ class Live:
 
 
 @contextlib.asynccontextmanager
-async def live(database_url: str, redis_url: str, *, heartbeat_s: float = 30, publishes: bool = True) -> AsyncIterator[Live]:
+async def live(
+    database_url: str, redis_url: str, *, heartbeat_s: float = 30, ask_again_s: float = 30, publishes: bool = True
+) -> AsyncIterator[Live]:
     async with contextlib.AsyncExitStack() as stack:
         service = await Database.open(database_url, Role.SERVICE)
         stack.push_async_callback(service.close)
@@ -203,19 +236,20 @@ async def live(database_url: str, redis_url: str, *, heartbeat_s: float = 30, pu
         stack.push_async_callback(connection.close)
         await connection.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
 
-        encode = partial(workspace_json, base_url=BASE_URL)
+        encode = partial(workspace_json, hosts=HOSTS)
         publisher = EventPublisher(Outbox(controller), Feed(bus), encode=encode, retention_s=86_400)
         await connection.add_listener("workspace_changes", lambda *_: publisher.wake.set())
         events_store = EventStore(service)
         feed = EventFeed(events_store, Feed(bus), encode=encode)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))
-        here = Live(folder / "api.sock", database_url, connection, feed, publisher, events_store)
-        people = here.store = ServiceStore(service)
+        accounts = accounts_of(service, bus)
+        accounts._watching._ask_again_s = ask_again_s
+        here = Live(folder / "api.sock", database_url, connection, feed, publisher, events_store, service, accounts)
         for name, is_admin in (("ada", False), ("bob", False), ("root", True)):
             await here.sign_up(name, is_admin=is_admin)
 
-        wishes = Wishes(
-            people,
+        wishes = here.wishes = Wishes(
+            ServiceStore(service),
             limits=RunningLimits(per_user=9, overall=9),
             ttls=Ttls(),
             new_id=lambda: str(uuid.uuid4()),
@@ -225,16 +259,21 @@ async def live(database_url: str, redis_url: str, *, heartbeat_s: float = 30, pu
         async def nothing() -> dict[str, Any]:
             return {}
 
+        async def ready() -> dict[str, Any]:
+            return {"ready": True}
+
         app = make_app(
             wishes,
-            Accounts(people),
-            FakeRuntime(FakeWorld()),
-            Health(nothing, nothing),
-            base_url=BASE_URL,
+            accounts,
+            FakeRuntime(here.world),
+            Health(ready, nothing),
+            hosts=HOSTS,
             events=Events(events_store, feed, heartbeat_s),
-            gc=NO_COLLECTING,
+            gc=Collecting(CollectingStore(service), FakeArchives(here.world), Retention()),
         )
         here.described = app.openapi()
+        here.app = app
+        await stack.enter_async_context(background(accounts.run()))
         await stack.enter_async_context(serving(app, here.path))
         if publishes:
             await stack.enter_async_context(background(tend(publisher, TERM)))
@@ -242,6 +281,13 @@ async def live(database_url: str, redis_url: str, *, heartbeat_s: float = 30, pu
         stack.callback(here.leave)
         await here.until_following()
         yield here
+
+
+@contextlib.asynccontextmanager
+async def calling(path: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.AsyncHTTPTransport(uds=str(path))
+    async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
+        yield client
 
 
 @contextlib.asynccontextmanager

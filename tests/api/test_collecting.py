@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,14 +13,18 @@ import uvicorn
 from tests.api.live import background
 from tests.api.unasked import NO_EVENTS
 from tests.control.yard import IN_ERROR, RETENTION, TERM, Yard, deleted, yard
-from torpor.accounts import Accounts, digest, new_token
+from tests.people import accounts_of, person, token_for
+from torpor.accounts import Caller
 from torpor.api.app import Health, make_app
 from torpor.api.collecting import Collecting, _preview, _Shared
+from torpor.bus.redis import Bus
 from torpor.cli.client import Api
 from torpor.cli.collecting import wait_for_report
 from torpor.cli.ends import Ended, ExitCode
 from torpor.control.duties import tend
+from torpor.domain.hosts import Hosts
 from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
+from torpor.store.database import Database, Role
 
 pytestmark = pytest.mark.anyio
 
@@ -28,17 +32,16 @@ Answer = TypeVar("Answer")
 
 
 class Served:
-    def __init__(self, here: Yard, world: FakeWorld, url: str) -> None:
+    def __init__(self, here: Yard, world: FakeWorld, url: str, database: Database, people: Mapping[str, Caller]) -> None:
         self.here = here
         self.world = world
         self.url = url
+        self.database = database
+        self.people = people
 
     async def ask(self, question: Callable[[Api], Answer], *, by: str = "ada") -> Answer:
         """As the command line does: its own client, over HTTP."""
-        token = new_token()
-        known = await self.here.service.user_by_name(by)
-        assert known is not None
-        await self.here.service.create_token(known[0].id, "test", digest(token), lives_s=None)
+        token = await token_for(self.database, self.people[by].user)
 
         def call() -> Answer:
             with Api(self.url, token) as api:
@@ -48,25 +51,28 @@ class Served:
 
 
 @pytest.fixture
-async def served(database_url: str) -> AsyncIterator[Served]:
+async def served(database_url: str, redis_url: str) -> AsyncIterator[Served]:
     world = FakeWorld()
-    async with yard(database_url, FakeArchives(world)) as here:
-        await here.service.create_user("bob", is_admin=False, password=None)
+    async with yard(database_url, FakeArchives(world)) as here, contextlib.AsyncExitStack() as stack:
+        bus, database = await Bus.open(redis_url), await Database.open(database_url, Role.SERVICE)
+        stack.push_async_callback(bus.close)
+        stack.push_async_callback(database.close)
+        people = {"ada": here.user, "bob": await person(database, "bob")}
 
         async def nothing() -> dict[str, Any]:
             return {}
 
         app = make_app(
             here.wishes,
-            Accounts(here.service),
+            accounts_of(database, bus),
             FakeRuntime(world),
             Health(nothing, nothing),
-            base_url="http://localhost",
+            hosts=Hosts("http://localhost", "localhost"),
             events=NO_EVENTS,
             gc=Collecting(here.seen, here.archives, RETENTION),
         )
         async with listening(app) as url:
-            yield Served(here, world, url)
+            yield Served(here, world, url, database, people)
 
 
 @contextlib.asynccontextmanager

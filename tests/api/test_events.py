@@ -14,12 +14,14 @@ import structlog
 
 from tests.api.live import PATIENCE_S, TERM, Client, Received, background, live
 from torpor import metrics
+from torpor.accounts import UserChange
 from torpor.api import events as events_module
 from torpor.api import fanout
 from torpor.api.events import STREAMS_PER_USER
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
-from torpor.domain.events import EventKind, Told, body, to_message
+from torpor.domain.access import Share
+from torpor.domain.events import BEGINNING, EventKind, Told, body, to_message
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase
 from torpor.store import events as store_module
@@ -71,7 +73,7 @@ async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
             assert (error.event, error.id, error.body["workspace"]["id"]) == ("error", first_id + 2, workspace_id)
             assert error.body["workspace"]["error"]["message"] == "too\nlate"
             assert error.body["at"] > changed.body["at"]
-            assert error.body["workspace"]["url"] == "http://demo.localhost:8080/"
+            assert error.body["workspace"]["url"] == "http://demo.localhost:8080"
 
 
 async def test_everybody_hears_what_is_theirs(database_url: str, redis_url: str) -> None:
@@ -103,7 +105,7 @@ async def test_the_calls_are_described(database_url: str, redis_url: str) -> Non
             call = described["paths"][path]["get"]
             assert "text/event-stream" in call["responses"]["200"]["content"]
             assert {one["name"] for one in call["parameters"]} >= {"Last-Event-ID", "last_event_id"}
-            assert "404" in call["responses"]
+            assert ("404" in call["responses"]) is ("{workspace}" in path)
 
 
 # ── what was missed ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -308,7 +310,7 @@ END = {
 @pytest.mark.parametrize("is_busy", [False, True])
 @pytest.mark.parametrize("how", END)
 async def test_who_may_not_any_more_is_not_told_any_more(database_url: str, redis_url: str, how: str, is_busy: bool) -> None:
-    async with live(database_url, redis_url, heartbeat_s=0.2) as here:
+    async with live(database_url, redis_url, ask_again_s=0.2) as here:
         await here.create("demo")
         await here.until_handed_out()
         of_all = await here.follow("/events", by="root")
@@ -331,7 +333,141 @@ async def test_who_may_not_any_more_is_not_told_any_more(database_url: str, redi
         assert streams() == 1
         again = await here.follow("/workspaces/demo/events", by="root")
         assert again.status == (404 if how == "demoted" else 401)
-        assert await stays.next() is not None
+        await here.change("demo")
+        assert await stays.some(1)
+
+
+@pytest.mark.parametrize("how", ["revoked", "deactivated", "signed out everywhere"])
+async def test_whose_right_ends_is_cut_off_at_once(database_url: str, redis_url: str, how: str) -> None:
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        await here.until_handed_out()
+        root, ada = here.people["root"].caller, here.people["ada"]
+        if how == "signed out everywhere":
+            await here.accounts.change_user(root, "ada", UserChange(password="correct horse"))
+            cookie = await here.accounts.sign_in("ada", "correct horse")
+            theirs = await Client.open(here.path, "/events", cookie, is_session=True)
+            here.clients.append(theirs)
+        else:
+            theirs = await here.follow("/events")
+        assert await theirs.next() is not None
+        match how:
+            case "revoked":
+                caller = await here.accounts.recognise(ada.token)
+                await here.accounts.revoke(caller, caller.credential_id)
+            case "deactivated":
+                await here.accounts.change_user(root, "ada", UserChange(is_active=False))
+            case _:
+                await here.accounts.end_all(root, str(ada.id))
+        assert await theirs.next() is None, "the heart beats every 30 s, and nobody waited for that"
+
+
+async def test_who_it_is_shared_with_hears_of_it_until_it_is_not(database_url: str, redis_url: str) -> None:
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        await here.create("another")
+        start = await here.until_handed_out()
+        ada = here.people["ada"].caller
+        of_bobs = await here.follow("/events", by="bob")
+        of_eves = await here.follow("/events", by="root")
+        assert await of_bobs.next() is not None
+        await here.change("demo")
+        await here.wishes.share(ada, "demo", "bob", Share.USE)
+        (shared,) = await of_bobs.some(1)
+        assert (shared.id, shared.body["workspace"]["name"]) == (start + 2, "demo")
+        assert shared.body["workspace"]["shares"] == {"bob": "use"}
+        of_one = await here.follow("/workspaces/demo/events", by="bob")
+        await of_one.some(1)
+        await here.change("demo")
+        (changed,) = await of_bobs.some(1)
+        assert changed.id == start + 3
+
+        await here.wishes.unshare(ada, "demo", "bob")
+        assert await of_bobs.next() is None
+        await of_one.some(1)
+        assert await of_one.next() is None
+        assert (await here.follow("/workspaces/demo/events", by="bob")).status == 404
+        assert len(await of_eves.some(4)) == 4, "others are not disturbed"
+
+        # Who comes again with what they know is told that it is too much; what is left is nothing.
+        again = await here.follow("/events", by="bob", since=changed.id)
+        reset = await again.next()
+        assert (reset and reset.event, reset and reset.id) == ("reset", BEGINNING)
+        now = await again.next()
+        assert (now and now.event, now and now.id) == ("heartbeat", start + 4)
+        await here.change("demo")
+        await here.wishes.share(ada, "another", "bob", Share.MANAGE)
+        (shared,) = await again.some(1)
+        assert shared.body["workspace"]["name"] == "another"
+
+
+@pytest.mark.parametrize("since", ["nothing", "its last", "everything"])
+async def test_what_is_taken_in_the_moment_a_stream_begins_is_not_told(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    """They were let in, and it was taken from them before anything was read."""
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        ada = here.people["ada"].caller
+        await here.wishes.share(ada, "demo", "bob", Share.USE)
+        last = await here.until_handed_out()
+        store = here.events_store
+
+        def taking(read: Callable[..., Any]) -> Callable[..., Any]:
+            async def taken(*about: Any, **how: Any) -> Any:
+                monkeypatch.undo()
+                await here.wishes.unshare(ada, "demo", "bob")
+                await here.until_handed_out()
+                return await read(*about, **how)
+
+            return taken
+
+        monkeypatch.setattr(store, "standing", taking(store.standing))
+        monkeypatch.setattr(store, "after", taking(store.after))
+        # Heartbeats tell everybody how far it has come, so the last id is known also to whoever was not told of the change.
+        said = {"nothing": None, "its last": last + 1, "everything": BEGINNING}[since]
+        refused = await here.follow("/workspaces/demo/events", by="bob", since=said)
+        assert (refused.status, (await refused.text())["code"]) == (404, "not_found")
+        assert streams() == 0
+
+
+async def test_that_it_was_taken_is_found_out_also_when_nobody_tells(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torpor.api.staying.LOOK_AGAIN_S", 0.05)
+    async with live(database_url, redis_url, publishes=False) as here:
+        await here.create("demo")
+        ada = here.people["ada"].caller
+        await here.wishes.share(ada, "demo", "bob", Share.USE)
+        theirs = await here.follow("/workspaces/demo/events", by="bob")
+        hers = await here.follow("/workspaces/demo/events")
+        for client in (theirs, hers):
+            await client.some(1)
+        await asyncio.sleep(0.2)
+        assert streams() == 2
+        await here.wishes.unshare(ada, "demo", "bob")
+        assert await theirs.next() is None
+        assert streams() == 1
+
+
+@pytest.mark.parametrize("how", ["live", "replayed"])
+async def test_a_grant_is_replayed_like_everything_else(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(events_module, "PAGE", 2)
+    async with live(database_url, redis_url) as here:
+        await here.create("mine", "bob")
+        await here.create("demo")
+        start = await here.until_handed_out()
+        client = await here.follow("/events", by="bob", since=start) if how == "live" else None
+        await here.wishes.share(here.people["ada"].caller, "demo", "bob", Share.USE)
+        for _ in range(3):
+            await here.change("demo")
+            await here.change("mine")
+        await here.until_handed_out()
+        client = client or await here.follow("/events", by="bob", since=start)
+        seen = await client.some(7)
+        assert [one.id for one in seen] == list(range(start + 1, start + 8))
 
 
 async def test_nobody_follows_a_hundred_times_over(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,16 @@ from fastapi import FastAPI
 
 from tests.api.unasked import NO_COLLECTING, NO_EVENTS
 from tests.control.night import TERM, Night, made_night
-from torpor.accounts import Accounts, digest, new_token
+from tests.people import accounts_of, person, token_for
+from torpor import accounts
 from torpor.api.app import Health, make_app
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import COMMAND_TIMEOUT_S
 from torpor.domain.errors import Reason, Refused
+from torpor.domain.hosts import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.runtimes.fake import FakeRuntime, FakeWorld
-from torpor.store.for_service import User
 from torpor.wishes import Ttls, Wishes
 
 pytestmark = pytest.mark.anyio
@@ -74,18 +75,17 @@ async def call(night: Night) -> Caller:
     return await caller_for(night, night.user)
 
 
-async def caller_for(night: Night, user: User) -> Caller:
+async def caller_for(night: Night, caller: accounts.Caller) -> Caller:
     async def nothing() -> dict[str, Any]:
         return {}
 
-    token = new_token()
-    await night.service.create_token(user.id, "test", digest(token), lives_s=None)
+    token = await token_for(night.database, caller.user)
     app = make_app(
         night.wishes,
-        Accounts(night.service),
+        accounts_of(night.database, night.bus),
         FakeRuntime(FakeWorld()),
         Health(ready=nothing, coordinator=nothing),
-        base_url="http://localhost:8080",
+        hosts=Hosts("http://localhost:8080", "localhost"),
         events=NO_EVENTS,
         gc=NO_COLLECTING,
     )
@@ -137,7 +137,7 @@ async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(n
 
     async def hold() -> str:
         try:
-            await night.using.hold(ada, by="ada", reason="x", seconds=60)
+            await night.using.hold(night.user, ada, reason="x", seconds=60)
         except Refused as refused:
             return refused.code
         return "held"
@@ -151,10 +151,7 @@ async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(n
 
 async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: Night) -> None:
     await night.workspace()
-    await night.service.create_user("eve", is_admin=False, password=None)
-    known = await night.service.user_by_name("eve")
-    assert known is not None
-    call = await caller_for(night, known[0])
+    call = await caller_for(night, await person(night.database, "eve"))
     for method, below, body in (
         ("POST", "ada/leases", {"reason": "x", "seconds": 60}),
         ("GET", "ada/leases", None),
@@ -165,10 +162,10 @@ async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: Nig
 
 async def test_a_hold_belongs_to_its_workspace(night: Night) -> None:
     ada, bob = await night.workspace("ada"), await night.workspace("bob")
-    held = await night.using.hold(ada, by="ada", reason="x", seconds=60)
+    held = await night.using.hold(night.user, ada, reason="x", seconds=60)
     with pytest.raises(Refused):
-        await night.using.end_hold(bob, held.id)
-    await night.using.end_hold(bob)
+        await night.using.end_hold(night.user, bob, held.id)
+    await night.using.end_hold(night.user, bob)
     assert await night.using.holds(ada) == [held]
 
 
@@ -184,7 +181,7 @@ async def test_what_is_deleted_is_not_held(night: Night, call: Caller) -> None:
 
 async def test_why_it_is_awake_is_told(night: Night, call: Caller) -> None:
     ada = await night.workspace()
-    await night.using.hold(ada, by="ada", reason="a long build", seconds=60)
+    await night.using.hold(night.user, ada, reason="a long build", seconds=60)
     await night.activity.renew({ada.id: frozenset({"one", "two"})}, lease_s=60)
     await night.activity.touch({ada.id: 60})
     status, told = await call("GET", "ada/explain")

@@ -5,7 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import torpor
+from torpor.api.described import REFUSES
 from torpor.api.refusals import STATUS_OF
+from torpor.api.rules import RULES
+from torpor.domain.audit import Action
 from torpor.ports import PLACEHOLDERS
 from torpor.runtimes.process.placeholders import Known
 
@@ -42,6 +45,19 @@ def codes_refused() -> set[str]:
 def test_every_refusal_has_its_status() -> None:
     assert codes_refused() - NOT_OVER_HTTP <= STATUS_OF.keys()
     assert not NOT_OVER_HTTP & STATUS_OF.keys()
+
+
+def test_what_a_call_is_described_to_refuse_is_of_a_call_and_has_its_status() -> None:
+    assert REFUSES.keys() <= RULES.keys()
+    assert {code for codes in REFUSES.values() for code in codes} <= STATUS_OF.keys()
+
+
+def test_every_deed_that_is_written_down_has_its_word() -> None:
+    """People are audited in words of one list, which is what readers of the log are told."""
+    said = set()
+    for path in SOURCE.rglob("*.py"):
+        said |= set(re.findall(r'(?:\bentry|\bEntry|\b_end)\([^)]*?"([a-z]+\.[a-z]+)"', path.read_text(encoding="utf-8")))
+    assert {"session.begin", "token.create", "user.change"} <= said <= set(Action)
 
 
 def test_the_process_runtime_fills_every_placeholder() -> None:

@@ -1,97 +1,58 @@
-"""Does a request find its workspace, even one that is just being put to sleep?"""
+"""Does a request find the platform and its workspace, whichever parts this process has?"""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.control.night import TERM, Night, made_night
+from tests.proxy.gated import PORT, head
 from torpor.assemble.doors import Doors
-from torpor.domain.states import Operation, Phase, Wish, WishOrigin
+from torpor.assemble.roles import EVERY_PART, Part
+from torpor.domain.errors import Refused
 from torpor.ports import Address
-from torpor.proxy.route import Asleep, Running, Unknown
-from torpor.runtimes.fake import FakeRuntime, FakeWorld
+from torpor.proxy.gate import Pass, Reply, Verdict
 from torpor.settings import Settings
 
-pytestmark = pytest.mark.anyio
-
-STOPPING = "operation = 'STOPPING', stage = 'CALL', op_id = id, op_started_at = now(), deadline_at = now()"
+HERE = Address(unix_path="/here")
 
 
-class Everywhere(FakeRuntime):
-    """Everything can be reached."""
-
-    def address(self, workspace_id: str) -> Address | None:
-        return Address(unix_path="/nowhere")
+def doors(folder: Path, parts: frozenset[Part], **settings: Any) -> Doors:
+    return Doors(Settings.model_validate({"data": folder, "port": PORT, **settings}), parts, HERE)
 
 
-@pytest.fixture
-async def night(database_url: str, redis_url: str) -> AsyncIterator[Night]:
-    async with made_night(database_url, redis_url) as made:
-        yield made
+def judged(made: Doors, host: str = "localhost", target: str = "/") -> Verdict:
+    verdict = made._gate.judge(head(host=f"{host}:{PORT}", target=target), "192.0.2.7")
+    assert isinstance(verdict, Pass | Reply)
+    return verdict
 
 
-@pytest.fixture
-async def doors(night: Night, tmp_path: Path) -> AsyncIterator[Doors]:
-    made = Doors(Settings.model_validate({"data": tmp_path}), Address(unix_path="/nowhere"))
-    assert await made._find("ada") == Unknown("ada")
-    async with made.open(night.service, Everywhere(FakeWorld()), night.activity, night.using):
-        yield made
+def address(verdict: Verdict) -> Address:
+    assert isinstance(verdict, Pass)
+    return verdict.address
 
 
-async def test_the_living_bearer_of_a_name_is_found(night: Night, doors: Doors) -> None:
-    assert await doors._find("ada") == Unknown("ada")
-    first = await night.workspace()
-    place = await doors._find("ada")
-    assert isinstance(place, Running)
-    assert place.workspace_id == first.id
-    await night.wishes.delete(night.user, "ada")
-    assert await doors._find("ada") == Unknown("ada")
-    second = await night.workspace(phase=Phase.STANDBY)
-    assert second.id != first.id
-    assert isinstance(await doors._find("ada"), Asleep)
+def test_the_platform_is_here_where_the_api_is(tmp_path: Path) -> None:
+    made = doors(tmp_path, EVERY_PART, api_url="http://10.0.0.5:9000")
+    assert address(judged(made, target="/api/v1/me")) == HERE
+    assert address(judged(made, host="127.0.0.1")) == HERE
 
 
-async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(night: Night, doors: Doors) -> None:
-    ada = await night.workspace()
-    await night.remembers()
-    await night.watch.do(TERM)
-    asleep = await night.look(ada)
-    assert (asleep.desired_state, asleep.wish_origin) == (Wish.STANDBY, WishOrigin.IDLE)
-    night.hints.clear()
-    assert isinstance(await doors._find("ada"), Running)
-    awake = await night.look(ada)
-    assert (awake.desired_state, awake.wish_origin) == (Wish.RUNNING, WishOrigin.WAKE)
-    assert awake.wish_version == asleep.wish_version + 1, "whoever was about to stop it finds another wish"
-    assert night.hints == [ada.id]
-    await night.watch.do(TERM)
-    assert await night.wish_of(ada) is Wish.RUNNING
-    await doors._find("ada")
-    assert (await night.look(ada)).wish_version == awake.wish_version
+def test_a_proxy_alone_asks_the_api_elsewhere_but_for_what_concerns_itself(tmp_path: Path) -> None:
+    made = doors(tmp_path, frozenset({Part.PROXY}), api_url="http://api.internal:9000")
+    assert address(judged(made, target="/api/v1/me")) == Address(host="api.internal", port=9000)
+    assert address(judged(made, target="/door?x=1")) == Address(host="api.internal", port=9000)
+    for own in ("/health", "/health/ready", "/metrics"):
+        assert address(judged(made, target=own)) == HERE
+    assert address(judged(doors(tmp_path, frozenset({Part.PROXY})), target="/api/v1/me")) == HERE
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        f"desired_state = 'STANDBY', wish_origin = 'IDLE', {STOPPING}",
-        "desired_state = 'STANDBY', wish_origin = 'PERSON'",
-        "desired_state = 'ARCHIVED', wish_origin = 'IDLE'",
-        "desired_state = 'STANDBY', wish_origin = 'IDLE', phase = 'STANDBY'",
-    ],
-)
-async def test_a_request_undoes_no_other_wish_and_no_stop_that_has_begun(night: Night, doors: Doors, change: str) -> None:
-    ada = await night.workspace()
-    await night.set(ada, change)
-    before = await night.look(ada)
-    await doors._find("ada")
-    assert await night.look(ada) == before
-    assert night.hints == []
+def test_an_address_of_the_api_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="TORPOR_API_URL"):
+        doors(tmp_path, frozenset({Part.PROXY}), api_url="https://api.internal")
 
 
-async def test_one_that_begins_to_stop_while_somebody_comes_is_left_to_it(night: Night) -> None:
-    ada = await night.workspace()
-    await night.set(ada, "desired_state = 'STANDBY', wish_origin = 'IDLE'")
-    found = await night.look(ada)
-    await night.set(ada, STOPPING)
-    now = await night.using.stay(found)
-    assert (now.desired_state, now.operation) == (Wish.STANDBY, Operation.STOPPING)
+def test_until_it_is_opened_a_workspace_cannot_be_found_and_without_the_role_never(tmp_path: Path) -> None:
+    opening, elsewhere = (judged(doors(tmp_path, parts), "ada.localhost") for parts in (EVERY_PART, frozenset({Part.API})))
+    assert isinstance(opening, Reply)
+    assert isinstance(elsewhere, Reply)
+    assert (opening.status, elsewhere.status) == (503, 421)

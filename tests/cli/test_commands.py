@@ -1,5 +1,10 @@
 """Does each command ask the right thing, and say what it heard?"""
 
+import json
+import os
+import socket
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -118,6 +123,61 @@ def test_open_prints_the_address_and_opens_it(
     assert opened.read_text() == "http://demo.localhost:8080/\n"
 
 
+def test_open_names_the_host_of_a_port(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /workspaces/demo", workspace())
+    assert torpor("open", "demo", "--port", "3000", "--print").text == "http://3000--demo.localhost:8080/\n"
+    assert torpor("open", "demo", "--port", "3000", "--json").json == {"url": "http://3000--demo.localhost:8080/"}
+    assert torpor("open", "demo", "--port", "0").code == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a display")
+def test_without_a_display_open_only_prints(
+    torpor: Torpor, api: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    opened = tmp_path / "opened"
+    browser = tmp_path / "www-browser"
+    browser.write_text(f"#!/bin/sh\ntouch {opened}\n")
+    browser.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    api.answer("GET /workspaces/demo", workspace())
+    ended = torpor("open", "demo")
+    assert (ended.code, ended.text) == (0, "http://demo.localhost:8080/\n")
+    assert "open the address above" in ended.said
+    assert not opened.exists()
+
+
+def test_a_creation_whose_answer_was_lost_is_asked_for_again_with_its_key(
+    torpor: Torpor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps(workspace(phase="PENDING")).encode()
+    answers = [b"", b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)]
+    asked: list[bytes] = []
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = server.accept()
+            with connection:
+                heard = b""
+                while not heard.endswith(b"}"):
+                    heard += connection.recv(65536)
+                asked.append(heard)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        monkeypatch.setenv("TORPOR_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        ended = torpor("create", "demo")
+        serving.join()
+    assert ended.code == 0, ended.said
+    keys = [line for heard in asked for line in heard.splitlines() if line.startswith(b"Idempotency-Key: ")]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
 def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: StandIn) -> None:
     api.refuse("GET /workspaces/..%2Fme%3Fx", 404, "not_found", "there is no workspace '../me?x'")
     assert torpor("show", "../me?x").code == 1
@@ -205,7 +265,10 @@ def test_without_credentials_it_says_where_it_looked(torpor: Torpor, data: Path)
     (data / "credentials.json").unlink()
     ended = torpor("list", "--json")
     assert ended.code == 6
-    advice = "start it with `torpor up`, or set TORPOR_DATA, or TORPOR_URL and TORPOR_TOKEN"
+    advice = (
+        "start it with `torpor up`, or sign in to another with `torpor login URL`,"
+        " or set TORPOR_DATA, or TORPOR_URL and TORPOR_TOKEN"
+    )
     assert ended.said == f"torpor: torpor is not set up in {data} ({advice})\n"
     assert ended.json["code"] == "not_set_up"
 

@@ -8,7 +8,8 @@ from rich.spinner import Spinner
 
 from tests.cli.records import AT, error, explanation, workspace
 from torpor.cli import render
-from torpor.cli.render import to_text
+from torpor.cli.colours import progress_line
+from torpor.cli.plain import to_text
 from torpor.cli.wording import ago, change_line, clean, duration, reached_line, size, wish_line
 
 NOW = datetime.fromisoformat(AT) + timedelta(minutes=3, seconds=20)
@@ -173,7 +174,7 @@ def test_the_bar_is_there_only_while_progress_is_known() -> None:
     def drawn(progress: int | None) -> str:
         console = Console(width=100, force_terminal=True, color_system=None)
         with console.capture() as captured:
-            console.print(render.progress_line(workspace(operation="RESTORING", progress=progress), Spinner("dots")))
+            console.print(progress_line(workspace(operation="RESTORING", progress=progress), Spinner("dots")))
         return captured.get()
 
     assert "━" in drawn(50)

@@ -17,8 +17,8 @@ import pytest
 from tests.cli.conftest import Torpor, torpor_process
 from tests.sort.reports import BEGAN, job
 from torpor.cli import sort_ends, sorting
+from torpor.cli.colours import without_colours
 from torpor.cli.ends import Ended, ExitCode
-from torpor.cli.render import to_text
 from torpor.cli.sort_progress import Lines, Pace, following, polling, sorted_bytes
 from torpor.cli.sort_render import bars, plain, standing
 from torpor.cli.sort_words import address, deadlines
@@ -303,7 +303,7 @@ def test_the_speed_is_measured_since_a_worker_was_first_seen_sorting() -> None:
 
 def test_one_bar_for_each_worker() -> None:
     status = job_status(worker(0, "Sorting", 35), worker(1, "Shuffling", 60, attempt=3))
-    lines = to_text(bars(status, {"host-0": 123_400_000.0})).splitlines()
+    lines = without_colours(bars(status, {"host-0": 123_400_000.0})).splitlines()
     assert lines[0] == "Sorting: workers sort their inputs"
     assert [part.strip() for part in lines[1].split("  ") if part and "━" not in part] == [
         "worker 0", "Sorting", "35 %", "47.7 MiB of 95.4 MiB", "123 MB/s",
@@ -331,19 +331,20 @@ def test_whoever_can_be_asked_is_asked_until_it_is_over() -> None:
 
 
 def test_workers_that_are_missing_are_counted() -> None:
-    lines = to_text(bars(job_status(worker(None, "Initializing", 0), state="WaitingForWorkers", expected=4), {})).splitlines()
+    few = job_status(worker(None, "Initializing", 0), state="WaitingForWorkers", expected=4)
+    lines = without_colours(bars(few, {})).splitlines()
     assert lines[0].endswith("(1 of 4 workers are there)")
 
 
 def test_how_it_stands_as_a_table() -> None:
     status = replace(job_status(worker(0, "Sorting", 35), worker(None, "Sampling", 10)), reason="lost \x1b[2J")
-    text = to_text(standing(status))
+    text = without_colours(standing(status))
     assert "\x1b" not in text
     assert text.splitlines()[0] == "Sorting: lost \N{REPLACEMENT CHARACTER}[2J"
     assert ["0", "Sorting", "35", "%", "95.4", "MiB", "0.5", "s", "ago", "h:1", "host-0", "-"] in [
         line.split() for line in text.splitlines()
     ]
-    assert "WORKER" not in to_text(standing(job_status(state="WaitingForWorkers")))
+    assert "WORKER" not in without_colours(standing(job_status(state="WaitingForWorkers")))
 
 
 def test_how_it_stands_for_programs() -> None:

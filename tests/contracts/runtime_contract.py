@@ -5,6 +5,8 @@ A suite knows nothing of the implementation: its `World` builds what is needed a
 """
 
 import asyncio
+import contextlib
+import socket
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -13,10 +15,11 @@ import pytest
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import NOTHING_SEEN, Marker, Observation, SeenContainer, SeenVolume
-from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program, Runtime
+from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program, Runtime, Shell
 
 FENCE = Fence("op-1", 1)
 LIMITS = Limits(memory_bytes=512 << 20, processes=128)
+PATIENCE_S = 20.0
 
 
 class World(ABC):
@@ -107,6 +110,20 @@ async def running(world: World, home: Home | None = None) -> Home:
     await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
     await until_ready(world, home)
     return home
+
+
+async def until_shown(shell: Shell, wanted: bytes) -> bytes:
+    """All that it shows, up to this."""
+    shown = b""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while wanted not in shown:
+                data = await shell.read()
+                assert data, f"it ended, and showed {shown!r}"
+                shown += data
+    except TimeoutError:
+        raise AssertionError(f"it showed {shown!r}, and not {wanted!r}") from None
+    return shown
 
 
 # ── what holds everywhere ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -369,6 +386,69 @@ class RuntimeContract:
         assert refusal.value.code == "not_running"
         assert world.runtime.address(home.workspace_id) is None
 
+    # shells
+
+    async def test_a_shell_has_a_terminal_of_the_size_it_was_given(self, world: World) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=97, rows=31)
+        await shell.write(b"stty size\n")
+        await until_shown(shell, b"31 97")
+        await shell.resize(columns=120, rows=40)
+        await shell.write(b"stty size\n")
+        await until_shown(shell, b"40 120")
+        await shell.close()
+
+    async def test_a_shell_ends_with_its_code_after_all_it_wrote(self, world: World) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        await shell.write(b"echo good; echo bye\nexit 7\n")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await shell.exit_code() == 7
+            shown = b""
+            while data := await shell.read():
+                shown += data
+            assert b"good" in shown
+            assert shown.count(b"bye") >= 2, "as it was typed, and as it was said"
+            assert await shell.read() == b""
+            await shell.write(b"nobody reads this")
+            await shell.resize(columns=10, rows=10)
+        await shell.close()
+        await shell.close()
+
+    async def test_shells_are_beside_each_other(self, world: World) -> None:
+        home = await running(world)
+        one, two = [await world.runtime.shell(home.workspace_id, columns=80 + n, rows=24) for n in range(2)]
+        await one.close()
+        await two.write(b"stty size\n")
+        await until_shown(two, b"24 81")
+        async with asyncio.timeout(PATIENCE_S):
+            while await one.read():
+                pass
+            with pytest.raises(Refused):
+                await one.exit_code()
+        await two.close()
+
+    async def test_a_shell_ends_with_its_container(self, world: World) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        await shell.write(b"stty size\n")
+        await until_shown(shell, b"24 80")
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        async with asyncio.timeout(PATIENCE_S):
+            while await shell.read():
+                pass
+            # Whether it was told in time how its shell ended is a matter of luck.
+            with contextlib.suppress(Refused):
+                assert await shell.exit_code() != 0
+        await shell.close()
+
+    async def test_there_is_no_shell_where_nothing_runs(self, world: World) -> None:
+        home = await ready_volume(world)
+        with pytest.raises(Refused) as refusal:
+            await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        assert refusal.value.code == "not_running"
+        assert world.runtime.address(home.workspace_id, 8000) is None
+
     async def test_stopping_all_leaves_the_homes(self, world: World) -> None:
         home = await running(world)
         await world.runtime.stop_all()
@@ -389,8 +469,19 @@ class ProgramWorld(World):
         """A job that is this Python code; `home` names the directory and `say` writes a line of JSON."""
 
     @abstractmethod
-    async def ask(self, workspace_id: str, sent: bytes) -> bytes:
-        """What the program answers at its address, until it hangs up."""
+    def serving_on(self, home: Home, port: int) -> Container:
+        """As `serving`; this port of its loopback answers, too."""
+
+    @abstractmethod
+    async def ask(self, workspace_id: str, sent: bytes, port: int | None = None) -> bytes:
+        """What the program answers at its address, or whoever has this port, until it hangs up."""
+
+
+def free_port() -> int:
+    """On this machine, whose loopback some runtimes share."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def program(*command: str, **environment: str) -> Program:
@@ -404,6 +495,102 @@ class ProgramContract:
         assert await world.ask(home.workspace_id, b"ping") == b"you said ping"
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert world.runtime.address(home.workspace_id) is None
+
+    async def test_any_port_is_reached_and_only_the_workspaces_own(self, world: ProgramWorld) -> None:
+        port = free_port()
+        home, other = await ready_volume(world), await running(world)
+        await world.runtime.ensure_running(world.serving_on(home, port), FENCE, unheard)
+        await until_ready(world, home)
+        for sent in (b"ping", b"pong"):
+            assert await world.ask(home.workspace_id, sent, port) == b"you said " + sent
+        assert await world.ask(home.workspace_id, b"ping") == b"you said ping"
+        assert await world.ask(other.workspace_id, b"ping", port) == b""
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert world.runtime.address(home.workspace_id, port) is None
+
+    async def test_what_nobody_listens_on_hangs_up(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        assert await world.ask(home.workspace_id, b"ping", free_port()) == b""
+
+    # shells
+
+    async def test_a_shell_is_a_login_shell_at_home(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        await shell.write(b'test "$PWD" = "$HOME" && test -t 0 && echo "$0 $TERM ${PORT:-free}" | tr a-z A-Z\n')
+        shown = await until_shown(shell, b"XTERM-256COLOR FREE")
+        assert b"-BASH" in shown or b"-SH" in shown
+        await shell.close()
+
+    async def test_ctrl_c_ends_what_runs_and_not_the_shell(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        # Said by the program itself, which then has the terminal.
+        await shell.write(b"sh -c \"echo be''gun; exec sleep 1000\"\n")
+        await until_shown(shell, b"begun")
+        await shell.write(b"\x03")
+        await until_shown(shell, b"$ ")  # what is typed before that is forgotten, as at any terminal
+        await shell.write(b"echo code $?\n")
+        await until_shown(shell, b"code 130")
+        await shell.write(b"sh -c \"echo be''gun again; exec sleep 1000\"\n")
+        await until_shown(shell, b"begun again")
+        await shell.write(b"\x1a")
+        await until_shown(shell, b"Stopped")
+        await shell.close()
+
+    async def test_who_hangs_up_ends_what_runs_in_the_foreground(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        await shell.write(b"echo $$ > pid; while :; do date +%s%N > beat; sleep 0.02; done\n")
+        execute = world.runtime.execute
+        until = ["sh", "-c", "until test -s beat; do sleep 0.01; done"]
+        await execute(home.workspace_id, until, b"")
+        await shell.close()
+        gone = ["sh", "-c", "while kill -0 $(cat pid) 2> /dev/null; do sleep 0.01; done"]
+        assert (await asyncio.wait_for(execute(home.workspace_id, gone, b""), PATIENCE_S)).exit_code == 0
+
+    async def test_who_does_not_look_holds_the_writer_up(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        much = 8 << 20
+        await shell.write(b"stty -opost; head -c %d /dev/zero | tr '\\0' x; touch written; exit 5\n" % much)
+        await until_shown(shell, b"x" * 100)
+        await asyncio.sleep(0.5)
+        look = ["test", "-e", "written"]
+        assert (await world.runtime.execute(home.workspace_id, look, b"")).exit_code == 1
+        seen = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while data := await shell.read():
+                seen += data.count(b"x")
+            assert await shell.exit_code() == 5
+        assert seen > much - (1 << 16), "but for what the first look took"
+        assert (await world.runtime.execute(home.workspace_id, look, b"")).exit_code == 0
+
+    async def test_much_that_is_typed_arrives_whole_and_holds_up_neither_size_nor_end(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
+        much = bytes(range(256)) * 2000
+        await shell.write(b"tty > tty; stty raw -echo; echo re''ady; until test -e go; do sleep 0.01; done; ")
+        await shell.write(b"head -c %d > got\n" % len(much))
+        await until_shown(shell, b"ready")
+        typing = asyncio.ensure_future(shell.write(much))
+        await asyncio.sleep(0.2)
+        assert not typing.done(), "nobody reads it, so whoever types must wait"
+        await shell.resize(columns=33, rows=11)
+        seen = ["sh", "-c", 'until test "$(stty size < $(cat tty))" = "11 33"; do sleep 0.01; done']
+        assert (await asyncio.wait_for(world.runtime.execute(home.workspace_id, seen, b""), PATIENCE_S)).exit_code == 0
+        assert not typing.done()
+        await world.runtime.execute(home.workspace_id, ["touch", "go"], b"")
+        await asyncio.wait_for(typing, PATIENCE_S)
+        whole = f"until test $(stat -c %s got) = {len(much)}; do sleep 0.01; done; cat got"
+        assert (await world.runtime.execute(home.workspace_id, ["sh", "-c", whole], b"")).stdout == much
+        await shell.write(b"sleep 1000\r")
+        waiting = asyncio.ensure_future(shell.write(much))
+        await asyncio.sleep(0.1)
+        await shell.close()
+        await asyncio.wait_for(waiting, PATIENCE_S)
+        gone = ["sh", "-c", "while stty size < $(cat tty) 2> /dev/null; do sleep 0.01; done"]
+        await asyncio.wait_for(world.runtime.execute(home.workspace_id, gone, b""), PATIENCE_S)
 
     async def test_a_repeated_start_does_not_start_a_second_one(self, world: ProgramWorld) -> None:
         home = await running(world)

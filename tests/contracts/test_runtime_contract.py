@@ -126,9 +126,13 @@ def end():
     print(said, flush=True)
     os._exit(int(code))
 threading.Thread(target=end, daemon=True).start()
-server = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
-while True:
-    threading.Thread(target=answer, args=[server.accept()[0]], daemon=True).start()
+def serve(port):
+    server = socket.create_server(("127.0.0.1", int(port)))
+    while True:
+        threading.Thread(target=answer, args=[server.accept()[0]], daemon=True).start()
+for port in os.environ.get("ALSO", "").split():
+    threading.Thread(target=serve, args=[port], daemon=True).start()
+serve(os.environ["PORT"])
 """
 
 
@@ -143,6 +147,9 @@ class OnThisMachine(ProgramWorld):
 
     def serving(self, home: Home, revision: int = 1) -> Container:
         return self.running(home, (PYTHON, "-S", "-c", SERVE), revision)
+
+    def serving_on(self, home: Home, port: int) -> Container:
+        return self.running(home, (PYTHON, "-S", "-c", SERVE), ALSO=str(port))
 
     def silent(self, home: Home, revision: int = 1) -> Container:
         return self.running(home, ("sleep", "60"), revision)
@@ -173,14 +180,17 @@ class OnThisMachine(ProgramWorld):
         self.process.places.volumes.rmdir()
         (self.data / "elsewhere").rename(self.process.places.volumes)
 
-    async def ask(self, workspace_id: str, sent: bytes) -> bytes:
-        address = self.runtime.address(workspace_id)
+    async def ask(self, workspace_id: str, sent: bytes, port: int | None = None) -> bytes:
+        address = self.runtime.address(workspace_id, port)
         assert address is not None
         reader, writer = await asyncio.open_unix_connection(address.unix_path)
-        writer.write(sent)
-        answer = await asyncio.wait_for(reader.read(), 10)
-        writer.close()
-        return answer
+        try:
+            writer.write(address.preamble + sent)
+            return await asyncio.wait_for(reader.read(), 10)
+        except ConnectionError:  # it hung up, and what was sent was not read any more
+            return b""
+        finally:
+            writer.close()
 
 
 async def on_this_machine(options: Options) -> AsyncIterator[OnThisMachine]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import asyncpg
 
+from tests.people import person
+from torpor.accounts import Caller
 from torpor.activity import Touches, asking
 from torpor.bus.activity import Activity
 from torpor.bus.redis import Bus
@@ -17,7 +19,7 @@ from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.store.database import Database, Role
-from torpor.store.for_service import ServiceStore, User
+from torpor.store.for_service import ServiceStore
 from torpor.using import Using
 from torpor.wishes import Ttls, Wishes
 
@@ -33,7 +35,8 @@ class Night:
     service: ServiceStore
     wishes: Wishes
     using: Using
-    user: User
+    user: Caller
+    database: Database
     activity: Activity
     bus: Bus
     touches: Touches
@@ -89,15 +92,13 @@ async def made_night(
     try:
         await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'me', $1)", TERM)
         service, activity = ServiceStore(database), Activity(bus)
-        await service.create_user("ada", is_admin=True, password=None)
-        known = await service.user_by_name("ada")
-        assert known is not None
+        ada = await person(database, "ada", is_admin=True)
         hints: list[str] = []
         touches = Touches(activity, lease_s=lease_s)
         using = Using(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=asking(activity), lease_s=lease_s)
         wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using)
         watch = IdleWatch(using, asking(activity), interval_s=60, lease_s=lease_s)
-        yield Night(owner, service, wishes, using, known[0], activity, bus, touches, watch, hints)
+        yield Night(owner, service, wishes, using, ada, database, activity, bus, touches, watch, hints)
     finally:
         await owner.close()
         await bus.close()

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from tests.people import person
+from torpor.accounts import Caller
 from torpor.control.controller import Controller, Draws, Life, Listeners
 from torpor.control.execute import Hands
 from torpor.control.pace import Intervals
@@ -18,7 +20,7 @@ from torpor.ports import Limits
 from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
 from torpor.store.database import Database, Role
 from torpor.store.for_controller import ControllerStore, Hold
-from torpor.store.for_service import ServiceStore, User
+from torpor.store.for_service import ServiceStore
 from torpor.templates.catalogue import program, template
 from torpor.wishes import Ttls, Wishes
 
@@ -41,7 +43,7 @@ class Alone:
 @dataclass
 class Plant:
     world: FakeWorld
-    user: User
+    user: Caller
     wishes: Wishes
     service: ServiceStore
     controller_store: ControllerStore
@@ -116,9 +118,7 @@ async def plant(
     world = FakeWorld()
     life = Alone(await store.join("test", WORLD, expiry_s=LIFE_S))
     controller = make_controller(store, world, life, knobs, parallel=parallel)
-    await service.create_user("ada", is_admin=True, password=None)
-    known = await service.user_by_name("ada")
-    assert known is not None
+    ada = await person(service_database, "ada", is_admin=True)
     wishes = Wishes(
         service,
         limits=limits,
@@ -128,7 +128,7 @@ async def plant(
     )
     loop = asyncio.create_task(controller.run()) if runs else None
     try:
-        yield Plant(world, known[0], wishes, service, store, controller, life)
+        yield Plant(world, ada, wishes, service, store, controller, life)
     finally:
         if loop:
             loop.cancel()

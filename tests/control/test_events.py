@@ -22,6 +22,7 @@ from torpor.control import events as events_module
 from torpor.control.duties import tend
 from torpor.control.events import BATCH, EventPublisher
 from torpor.domain.errors import Deposed
+from torpor.domain.hosts import Hosts
 from torpor.domain.records import Workspace
 from torpor.store import events as store_module
 from torpor.store.database import Database, Role
@@ -61,7 +62,7 @@ async def publishing(database_url: str, redis_url: str) -> AsyncIterator[Here]:
     database = await Database.open(database_url, Role.CONTROLLER)
     bus = await Bus.open(redis_url)
     now = [0.0]
-    encode = partial(workspace_json, base_url="http://localhost:8080")
+    encode = partial(workspace_json, hosts=Hosts("http://localhost:8080", "localhost"))
     publisher = EventPublisher(Outbox(database), Feed(bus), encode=encode, retention_s=HOUR_S, clock=lambda: now[0])
     here = Here(connection, publisher, now)
     here.installation = str(await connection.fetchval("SELECT id FROM installation"))
@@ -120,7 +121,7 @@ async def test_each_change_is_published_to_its_workspace_and_its_owner(database_
     assert [message["id"] - message["after"] for message in messages] == [1, 1, 1]
     assert [message["after"] for message in messages[1:]] == [message["id"] for message in messages[:2]]
     assert [message["workspace"]["phase"] for message in messages] == ["PENDING", "PENDING", "ARCHIVED"]
-    assert messages[0].keys() == {"id", "after", "event", "at", "owner_id", "workspace", "seq", "installation"}
+    assert messages[0].keys() == {"id", "after", "event", "at", "owner_id", "workspace", "seq", "unshared", "installation"}
     assert {message["installation"] for message in messages} == {here.installation}
 
 

@@ -169,7 +169,7 @@ async def test_archiving_turns_round_at_once_when_somebody_comes_back(database_u
         back = await here.until_phase("demo", Phase.RUNNING)
         assert back.generation == 1, "the volume was never touched"
         assert not here.world.archives
-        turned = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.ARCHIVING]
+        turned = [one for one in (await here.wishes.history(here.user, "demo")).items if one.kind is Operation.ARCHIVING]
         assert [one.outcome for one in turned] == [Outcome.TURNED]
 
 
@@ -283,7 +283,7 @@ async def test_a_successor_adopts_what_was_under_way_in_a_generation_of_its_own(
         await asyncio.sleep(0.2)
         assert list(here.world.containers) == [workspace_id]
         assert here.world.volumes[Home(workspace_id, after.generation)].files == {"note": b"hello"}
-        restoring = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.RESTORING]
+        restoring = [one for one in (await here.wishes.history(here.user, "demo")).items if one.kind is Operation.RESTORING]
         assert [one.outcome for one in restoring] == [Outcome.DONE, Outcome.ABANDONED]
 
 
@@ -299,7 +299,7 @@ async def test_failures_are_retried_with_backoff_and_then_given_up(database_url:
         assert broken.error is not None
         assert broken.error.reason is Reason.RETRY_EXCEEDED
         assert broken.error.context["last_reason"] == Reason.ACTION_FAILED
-        attempts = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.STARTING]
+        attempts = [one for one in (await here.wishes.history(here.user, "demo")).items if one.kind is Operation.STARTING]
         assert [one.attempt for one in attempts] == [4, 3, 2, 1]
         assert {one.outcome for one in attempts} == {Outcome.FAILED}
 
@@ -349,7 +349,7 @@ async def test_a_readback_mismatch_archives_again_under_another_name(database_ur
         here.world.interfere = once
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         await here.until_phase("demo", Phase.ARCHIVED)
-        archiving = [one for one in await here.wishes.history(here.user, "demo") if one.kind is Operation.ARCHIVING]
+        archiving = [one for one in (await here.wishes.history(here.user, "demo")).items if one.kind is Operation.ARCHIVING]
         assert [one.outcome for one in archiving] == [Outcome.DONE, Outcome.FAILED]
         assert archiving[0].op_id != archiving[1].op_id
 
@@ -631,7 +631,7 @@ async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str)
         phases = sorted(one.phase for one in (await here.wishes.page(here.user)).items)
         assert phases.count(Phase.ERROR) == 3
         with pytest.raises(Refused, match="only an administrator"):
-            await here.wishes.release(replace(here.user, is_admin=False), "fake")
+            await here.wishes.release(replace(here.user, user=replace(here.user.user, is_admin=False)), "fake")
 
 
 async def latched(here: Plant) -> Sequence[Latch]:

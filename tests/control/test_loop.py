@@ -28,7 +28,7 @@ async def test_a_workspace_runs_sleeps_is_archived_and_wakes(database_url: str) 
         assert (awake.generation, awake.revision) == (2, 2)
         assert [volume.files for volume in here.world.volumes.values()] == [{"note": b"hello"}]
 
-        history = await here.wishes.history(here.user, created.id)
+        history = (await here.wishes.history(here.user, created.id)).items
         assert [attempt.kind for attempt in reversed(history)] == [
             "PROVISIONING",
             "STARTING",

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -289,9 +290,8 @@ async def test_a_duty_that_fails_skips_its_turn_and_goes_on(database_url: str) -
         await until(lambda: ada.duty.terms)
         ada.duty.trouble = ValueError("today it does not work")
         count = len(ada.duty.terms)
-        await until(lambda: len(ada.duty.terms) > count + 3)
-        assert ada.coordinator.is_leader
-        assert len(set(ada.duty.terms)) == 1
+        # Again and again in one term: that a busy machine may end a life, and so a term, is another matter.
+        await until(lambda: max(Counter(ada.duty.terms[count:]).values(), default=0) > 3)
 
 
 async def test_a_duty_that_was_overtaken_ends_the_lead(database_url: str) -> None:

@@ -135,7 +135,7 @@ async def test_one_that_was_paused_can_do_no_harm_when_it_comes_back(database_ur
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
         with pytest.raises(Deposed):
             await paused.look()  # as soon as it has something to write, it finds out
-        outcomes = [(one.kind, one.outcome) for one in await here.wishes.history(here.user, "demo")]
+        outcomes = [(one.kind, one.outcome) for one in (await here.wishes.history(here.user, "demo")).items]
         assert outcomes.count((Operation.STARTING, Outcome.ABANDONED)) == 1
 
 

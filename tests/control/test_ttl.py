@@ -201,13 +201,13 @@ async def test_a_bus_that_is_down_or_was_restarted_puts_nobody_to_sleep(database
 async def test_a_work_lease_holds_it_until_it_ends(night: Night) -> None:
     ada = await night.workspace()
     await night.remembers()
-    held = await night.using.hold(ada, by="ada", reason="a long build", seconds=3600)
+    held = await night.using.hold(night.user, ada, reason="a long build", seconds=3600)
     await night.watch.do(TERM)
     assert await night.wish_of(ada) is Wish.RUNNING
     assert not await night.using.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=asking(night.activity), lease_s=LEASE_S), (
         "one that came between the two looks counts as well"
     )
-    await night.using.end_hold(ada, held.id)
+    await night.using.end_hold(night.user, ada, held.id)
     await night.watch.do(TERM)
     assert await night.wish_of(ada) is Wish.STANDBY
 

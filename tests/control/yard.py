@@ -10,6 +10,8 @@ from typing import Any
 
 import asyncpg
 
+from tests.people import person
+from torpor.accounts import Caller
 from torpor.control.collector import Collector
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import ArchiveKey
@@ -18,7 +20,7 @@ from torpor.domain.states import Wish
 from torpor.ports import Archives, Home
 from torpor.store.collecting import CollectingStore
 from torpor.store.database import Database, Role
-from torpor.store.for_service import ServiceStore, User
+from torpor.store.for_service import ServiceStore
 from torpor.wishes import Ttls, Wishes
 
 TERM = 7
@@ -53,7 +55,7 @@ class Yard:
     owner: Any
     """A connection that may do everything, as fate may."""
     wishes: Wishes
-    user: User
+    user: Caller
     store: CollectingStore
     seen: CollectingStore
     """As the service sees it."""
@@ -150,9 +152,7 @@ async def yard(database_url: str, archives: Archives) -> AsyncIterator[Yard]:
         # Collections have been regular until now.
         await owner.execute("UPDATE housekeeping SET gc_ended_at = now()")
         service = ServiceStore(as_service)
-        await service.create_user("ada", is_admin=True, password=None)
-        known = await service.user_by_name("ada")
-        assert known is not None
+        ada = await person(as_service, "ada", is_admin=True)
         wishes = Wishes(
             service,
             limits=RunningLimits(per_user=1000, overall=1000),
@@ -160,7 +160,7 @@ async def yard(database_url: str, archives: Archives) -> AsyncIterator[Yard]:
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _workspace_id: None,
         )
-        yield Yard(owner, wishes, known[0], CollectingStore(as_controller), CollectingStore(as_service), service, archives)
+        yield Yard(owner, wishes, ada, CollectingStore(as_controller), CollectingStore(as_service), service, archives)
     finally:
         await as_service.close()
         await as_controller.close()

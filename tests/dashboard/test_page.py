@@ -1,509 +1,445 @@
-"""Does the page work for somebody with a browser? Against a stand-in that speaks the API's words by a script."""
+"""Does the dashboard work for somebody with a browser? In front of the real product."""
 
 import json
 import re
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
-from tests.browser import ARTIFACTS, FLAGS, find_chromium
-from torpor.dashboard.assets import HEADERS, asset
+from tests.accounts.providers import real_provider
+from tests.browser import Seat, running_chromium, seat
+from tests.e2e.product import SERVE_HOME, Product, product
 
 pytestmark = pytest.mark.browser
 
-PICTURES = ARTIFACTS / "dashboard"
-PASSWORD = "correct horse"
-
-Json = dict[str, Any]
-
-
-def workspace(name: str, phase: str, **more: Any) -> Json:
-    return {
-        "id": f"id-of-{name}",
-        "name": name,
-        "owner": "ada",
-        "template": "terminal",
-        "desired_state": phase if phase in ("RUNNING", "STANDBY", "ARCHIVED") else "RUNNING",
-        "phase": phase,
-        "operation": "NONE",
-        "progress": None,
-        "observed_status": "STANDBY",
-        "health_status": "OK",
-        "error": None,
-        "url": f"http://{name}.localhost:1/",
-        "created_at": "2026-11-15T20:00:00Z",
-        "phase_changed_at": "2026-11-15T20:00:00Z",
-        **more,
-    }
-
-
-LOST: Json = {
-    "reason": "DataLost",
-    "message": "the volume of generation 3 is gone, and it was not archived <b>since</b>",
-    "is_terminal": True,
-    "operation": "STARTING",
-}
-
-
-@dataclass
-class Product:
-    """What the stand-in knows, and what it was asked."""
-
-    workspaces: list[Json] = field(default_factory=list)
-    asked: list[tuple[str, str, Json | None]] = field(default_factory=list)
-    is_away: bool = False
-    session: str | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def find(self, name: str) -> Json:
-        return next(item for item in self.workspaces if item["name"] == name)
-
-    def wishes(self) -> list[tuple[str, str, Json | None]]:
-        """What was asked for beyond looking."""
-        return [asked for asked in self.asked if asked[0] != "GET"]
-
-    def answer(self, method: str, path: str, query: dict[str, list[str]], body: Json | None) -> tuple[int, Any]:
-        """Status and JSON, for somebody who is signed in."""
-        match method, path.strip("/").split("/"):
-            case "GET", ["me"]:
-                return 200, {"username": "ada"}
-            case "POST", ["logout"]:
-                self.session = None
-                return 204, None
-            case "GET", ["templates"]:
-                return 200, {"items": TEMPLATES}
-            case "GET", ["workspaces"]:
-                begin = int(query.get("cursor", ["0"])[0])
-                page = self.workspaces[begin : begin + 3]
-                more = begin + 3 < len(self.workspaces)
-                return 200, {"items": page, "next_cursor": str(begin + 3) if more else None}
-            case "POST", ["workspaces"]:
-                assert body is not None
-                if any(item["name"] == body["name"] for item in self.workspaces):
-                    return 409, {"code": "name_taken", "detail": f"there is a workspace {body['name']} already"}
-                self.workspaces.append(workspace(body["name"], "PENDING", template=body["template"], operation="PROVISIONING"))
-                return 201, self.workspaces[-1]
-            case "PATCH", ["workspaces", asked]:
-                assert body is not None
-                found = self.find(asked.removeprefix("id-of-"))
-                found["desired_state"] = body["desired_state"]
-                found["operation"] = {"RUNNING": "STARTING", "STANDBY": "STOPPING", "ARCHIVED": "ARCHIVING"}[
-                    body["desired_state"]
-                ]
-                return 200, found
-            case "DELETE", ["workspaces", asked]:
-                found = self.find(asked.removeprefix("id-of-"))
-                found |= {"phase": "DELETING", "desired_state": "DELETED", "operation": "DELETING"}
-                return 202, found
-            case "POST", ["workspaces", asked, "recover"]:
-                found = self.find(asked.removeprefix("id-of-"))
-                if found["error"]["reason"] == "DataLost" and not body:
-                    detail = "its home is lost: say whether to go on from an archive or with an empty home"
-                    return 409, {"code": "say_which_way", "detail": detail, "archive_keys": ["ws/1/op-7", "ws/1/op-3"]}
-                found |= {"phase": "PENDING", "error": None, "operation": "RESTORING"}
-                return 202, found
-            case "GET", ["workspaces", asked, "explain"]:
-                return 200, EXPLANATION
-            case "GET", ["workspaces", asked, "operations"]:
-                return 200, {"items": HISTORY}
-            case _:
-                return 404, {"code": "not_found", "detail": "no such thing"}
-
-
-TEMPLATES = [
-    {
-        "name": "command",
-        "title": "Command",
-        "description": "A program of your own that listens on $PORT.",
-        "takes_command": True,
-    },
-    {"name": "jupyterlab", "title": "JupyterLab", "description": "Notebooks, installed on first use.", "takes_command": False},
-    {"name": "terminal", "title": "Terminal", "description": "A shell in the browser.", "takes_command": False},
-]
-EXPLANATION = {
-    "summary": "broken is in ERROR.",
-    "lines": [
-        "Wished: RUNNING (wish 4).",
-        "Seen: container Missing, volume Missing, archive Ready; this amounts to ERROR.",
-        "Next: nothing by itself; it needs a word from you.",
-    ],
-    "ways_out": [
-        {"command": "torpor recover broken --archive-key ws/1/op-7", "means": "go on from this older archive"},
-        {"command": "torpor recover broken --empty", "means": "go on with an empty home"},
-    ],
-}
-HISTORY = [
-    {
-        "kind": "STARTING",
-        "attempt": 2,
-        "outcome": "FAILED",
-        "started_at": "2026-11-15T20:00:00Z",
-        "ended_at": "2026-11-15T20:00:03Z",
-        "seconds": 3.21,
-        "message": "the volume of generation 3 is gone",
-        "reason": "DataLost",
-    },
-    {
-        "kind": "ARCHIVING",
-        "attempt": 1,
-        "outcome": "DONE",
-        "started_at": "2026-11-14T20:00:00Z",
-        "ended_at": "2026-11-14T20:00:11Z",
-        "seconds": 11.0,
-        "message": None,
-        "reason": None,
-    },
-]
-
-
-class Handler(BaseHTTPRequestHandler):
-    product: Product
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that it has above
-        pass
-
-    def _do(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        url = urlsplit(self.path)
-        if self.product.is_away:
-            self._send(502, "text/plain", b"Torpor does not answer.\n")
-        elif found := asset(url.path):
-            self._send(200, found.content_type, found.body, dict(HEADERS))
-        elif url.path.startswith("/api/v1/"):
-            with self.product.lock:
-                self._answer(url.path.removeprefix("/api/v1"), parse_qs(url.query), body)
-        else:
-            self._send(404, "text/plain", b"no\n")
-
-    do_GET = do_POST = do_PATCH = do_DELETE = _do  # noqa: N815 - the names that http.server calls
-
-    def _answer(self, path: str, query: dict[str, list[str]], body: Json | None) -> None:
-        product = self.product
-        product.asked.append((self.command, path + (f"?{urlsplit(self.path).query}" if query else ""), body))
-        if self.command != "GET" and self.headers.get("X-Torpor") != "page":
-            self._json(403, {"code": "cross_site", "detail": "X-Torpor is missing"})
-        elif path == "/login":
-            assert body is not None
-            if body != {"username": "ada", "password": PASSWORD}:
-                self._json(401, {"code": "bad_credentials", "detail": "username or password is wrong"})
-                return
-            product.session = "s1"
-            self._json(204, None, {"Set-Cookie": "torpor_session=s1; HttpOnly; SameSite=Strict; Path=/"})
-        elif product.session is None or f"torpor_session={product.session}" not in self.headers.get("Cookie", ""):
-            self._json(401, {"code": "unauthorized", "detail": "sign in first"})
-        else:
-            self._json(*product.answer(self.command, path, query, body))
-
-    def _json(self, status: int, said: Any, headers: dict[str, str] | None = None) -> None:
-        kind = "application/json" if status < 400 else "application/problem+json"
-        self._send(status, kind, b"" if said is None else json.dumps(said).encode(), headers or {})
-
-    def _send(self, status: int, kind: str, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+SEEN_WITHIN_MS = 30_000
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    executable = find_chromium()
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+    with running_chromium() as running:
         yield running
-        running.close()
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with (
+        real_provider({"sub": "1906", "preferred_username": "grace"}) as issuer,
+        product(
+            tmp_path_factory.mktemp("product"),
+            TORPOR_MAX_RUNNING_PER_USER="3",
+            TORPOR_RECONCILER_RETRY_BACKOFF="1",
+            TORPOR_OIDC_ISSUER=issuer,
+            TORPOR_OIDC_CLIENT_ID="torpor",
+            TORPOR_OIDC_CLIENT_SECRET="secret",
+            TORPOR_OIDC_NAME="the office",
+        ) as running,
+    ):
+        yield running
 
 
 @pytest.fixture
-def product() -> Iterator[tuple[Product, str]]:
-    made = Product()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"product": made}))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield made, f"http://localhost:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@dataclass
-class Seat:
-    """Somebody in front of the page."""
-
-    page: Page
-    product: Product
-    url: str
-    complaints: list[str]
-
-    def sign_in(self, password: str = PASSWORD) -> None:
-        self.page.get_by_label("Username").fill("ada")
-        self.page.get_by_label("Password").fill(password)
-        self.page.get_by_role("button", name="Sign in").click()
-
-    def enter(self) -> None:
-        self.page.goto(self.url)
-        self.sign_in()
-        expect(self.page.get_by_role("heading", name="Workspaces")).to_be_visible()
-
-    def card(self, name: str) -> Locator:
-        return self.page.locator(f'[data-workspace="{name}"]')
-
-    def buttons(self, name: str) -> list[str]:
-        shown = self.card(name).locator("[data-action]:visible").all()
-        return [button.get_attribute("data-action") or "" for button in shown]
-
-    def picture(self, name: str) -> None:
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+def visit(browser: Browser, here: Product) -> Iterator[Callable[..., Seat]]:
+    """Somebody who is not signed in yet."""
+    with ExitStack() as stack:
+        yield lambda **context: stack.enter_context(seat(browser, f"http://localhost:{here.port}", **context))
 
 
 @pytest.fixture
-def seat(browser: Browser, product: tuple[Product, str]) -> Iterator[Seat]:
-    made, url = product
-    context = browser.new_context(viewport={"width": 1100, "height": 800})
-    context.set_default_timeout(10_000)
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-    yield Seat(page, made, url, complaints)
-    context.close()
-    # The browser itself notes every answer that is no success; those are the script's doing.
-    assert [text for text in complaints if "Failed to load resource" not in text] == []
+def admin(visit: Callable[..., Seat], here: Product) -> Seat:
+    sitting = visit()
+    sitting.enter(*credentials(here))
+    return sitting
 
 
-def test_the_door(seat: Seat) -> None:
-    seat.page.goto(seat.url)
-    expect(seat.page.get_by_label("Username")).to_be_focused()
-    seat.picture("door")
-    seat.sign_in("wrong")
-    expect(seat.page.locator("#door-error")).to_have_text("username or password is wrong")
-    seat.sign_in()
-    expect(seat.page.locator("#user")).to_have_text("ada")
-    expect(seat.page.locator("#empty")).to_be_visible()
-    seat.picture("empty")
-    seat.page.reload()
-    expect(seat.page.get_by_role("heading", name="Workspaces")).to_be_visible()
-    seat.page.get_by_role("button", name="Sign out").click()
-    expect(seat.page.get_by_label("Username")).to_be_visible()
-    assert seat.product.session is None
+def credentials(here: Product) -> tuple[str, str]:
+    written = json.loads((here.data / "credentials.json").read_text())
+    return written["username"], written["password"]
 
 
-def test_a_session_that_ends_leads_back_to_the_door(seat: Seat) -> None:
-    seat.enter()
-    seat.product.session = "another"
-    expect(seat.page.locator("#door-error")).to_have_text("Your session has ended. Sign in again.")
-    seat.sign_in()
-    expect(seat.page.get_by_role("heading", name="Workspaces")).to_be_visible()
+@pytest.fixture
+def made(here: Product) -> Iterator[Callable[..., str]]:
+    """A workspace for this test alone, gone after it."""
+    names: list[str] = []
+
+    def make(name: str, *words: str) -> str:
+        here.ok("create", name, "--wait", *words)
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        here.run("delete", name, "--purge", "--wait")
 
 
-def test_the_list_lives(seat: Seat) -> None:
-    product = seat.product
-    product.workspaces = [
-        workspace("one", "RUNNING"),
-        workspace("two", "STANDBY"),
-        workspace("three", "ARCHIVED"),
-        workspace("four", "ARCHIVED", desired_state="RUNNING", operation="RESTORING", progress=40),
-        workspace("five", "DELETING", desired_state="DELETED", operation="DELETING"),
-    ]
-    seat.enter()
-    expect(seat.page.locator("#list > li")).to_have_count(5)
-    assert seat.buttons("one") == ["open", "stop", "archive", "delete"]
-    assert seat.buttons("two") == ["start", "archive", "delete"]
-    assert seat.buttons("three") == ["start", "delete"]
-    assert seat.buttons("four") == ["stop", "archive", "delete"]
-    assert seat.buttons("five") == []
-    opened = seat.card("one").locator("[data-action=open]")
-    assert (opened.get_attribute("href"), opened.get_attribute("target")) == ("http://one.localhost:1/", "_blank")
-    expect(seat.card("four").locator(".moving p")).to_have_text("Restoring its home from the archive · 40 %")
-
-    product.find("four").update(progress=90)
-    expect(seat.card("four").locator("progress")).to_have_js_property("value", 90)
-    product.find("four").update(phase="RUNNING", operation="NONE", progress=None)
-    expect(seat.card("four").locator(".phase .word")).to_have_text("RUNNING")
-    expect(seat.card("four").locator(".moving")).to_be_hidden()
-    product.workspaces = [item for item in product.workspaces if item["name"] != "five"]
-    expect(seat.page.locator("#list > li")).to_have_count(4)
+# ── the door ──
 
 
-def test_wishes(seat: Seat) -> None:
-    product = seat.product
-    product.workspaces = [workspace("one", "STANDBY"), workspace("two", "RUNNING")]
-    seat.enter()
-    product.asked.clear()
-    seat.page.get_by_role("button", name="Start one").click()
-    expect(seat.card("one").locator(".moving p")).to_have_text("Starting its program…")
-    seat.page.get_by_role("button", name="Stop two").click()
-    expect(seat.card("two").locator(".moving p")).to_have_text("Stopping its program…")
-    seat.page.get_by_role("button", name="Archive two").click()
-    expect(seat.card("two").locator(".moving p")).to_have_text("Putting its home into the archive…")
-    assert product.wishes() == [
-        ("PATCH", "/workspaces/id-of-one", {"desired_state": "RUNNING"}),
-        ("PATCH", "/workspaces/id-of-two", {"desired_state": "STANDBY"}),
-        ("PATCH", "/workspaces/id-of-two", {"desired_state": "ARCHIVED"}),
-    ]
+def test_the_door_says_no_and_why_and_yes(visit: Callable[..., Seat], here: Product) -> None:
+    username, password = credentials(here)
+    sitting = visit()
+    sitting.page.goto(f"{sitting.url}/account")
+    expect(sitting.page.get_by_label("Username")).to_be_focused()
+    sitting.sign_in(username, "wrong")
+    expect(sitting.page.get_by_role("alert")).to_be_visible()
+    expect(sitting.page.get_by_label("Password")).to_have_value("")
+    sitting.sign_in(username, password)
+    # Where they wanted to go.
+    expect(sitting.page.get_by_role("heading", name="Signed in at")).to_be_visible()
+    sitting.page.reload()
+    expect(sitting.page.get_by_role("heading", name="Signed in at")).to_be_visible()
 
 
-def test_deleting_asks_first(seat: Seat) -> None:
-    product = seat.product
-    product.workspaces = [workspace("one", "STANDBY"), workspace("two", "STANDBY")]
-    seat.enter()
-    product.asked.clear()
-    dialog = seat.page.get_by_role("dialog")
-    seat.page.get_by_role("button", name="Delete one").click()
-    seat.picture("delete")
+def test_another_origin_is_never_gone_on_to(visit: Callable[..., Seat], here: Product) -> None:
+    sitting = visit()
+    sitting.enter(*credentials(here), path="/?next=https%3A%2F%2Fevil.example%2F")
+    expect(sitting.page.get_by_role("heading", name="Workspaces")).to_be_visible()
+    assert sitting.page.url.startswith(sitting.url)
+
+
+def test_with_a_provider(visit: Callable[..., Seat]) -> None:
+    sitting = visit()
+    sitting.page.goto(f"{sitting.url}/activity")
+    sitting.page.get_by_role("link", name="Continue with the office").click()
+    sitting.page.locator("button, input[type=submit]").filter(has_text="1906").or_(
+        sitting.page.locator("button[value='1906'], input[value='1906']")
+    ).first.click()
+    expect(sitting.page.get_by_role("heading", name="Activity")).to_be_visible()
+    expect(sitting.page.get_by_role("button", name="grace")).to_be_visible()
+    # Nobody but administrators sees what is theirs.
+    expect(sitting.page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_text(["Workspaces", "Activity"])
+    sitting.page.goto(f"{sitting.url}/users")
+    expect(sitting.page.get_by_role("heading", name="There is no such page")).to_be_visible()
+
+
+# ── the list ──
+
+
+def test_the_list_lives(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+    expect(admin.page.get_by_text("Nothing sleeps here yet")).to_be_visible()
+    made("one")
+    admin.see("one", "RUNNING")
+    assert admin.buttons("one") == ["open", "stop", "archive"]
+    expect(admin.page.locator(".room")).to_contain_text("1 of your 3 places")
+    here.ok("archive", "one")
+    expect(admin.row("one").locator(".moving")).to_be_visible()
+    admin.see("one", "ARCHIVED")
+    assert admin.buttons("one") == ["open", "start"]
+    admin.row("one").get_by_role("button", name="Start one").click()
+    admin.see("one", "RUNNING")
+
+
+def test_it_finds_back_by_itself_and_has_missed_nothing(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+    made("steady")
+    admin.see("steady", "RUNNING")
+    here.stop()
+    expect(admin.page.get_by_text("reconnecting…")).to_be_visible()
+    admin.row("steady").get_by_role("button", name="Stop steady").click()
+    expect(admin.row("steady").get_by_role("alert")).to_contain_text("does not answer")
+    admin.picture("reconnecting")
+    here.up()
+    here.ok("stop", "steady", "--wait")
+    expect(admin.page.get_by_text("reconnecting…")).to_have_count(0, timeout=SEEN_WITHIN_MS)
+    admin.see("steady", "STANDBY")
+    admin.row("steady").get_by_role("button", name="Dismiss this message").click()
+    expect(admin.row("steady").get_by_role("alert")).to_have_count(0)
+
+
+def test_a_refusal_is_told_where_it_happened(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+    made("sleeper")
+    here.ok("stop", "sleeper", "--wait")
+    for name in ("busy-1", "busy-2", "busy-3"):
+        made(name, "--template", "command", "--", *SERVE_HOME)
+    admin.row("sleeper").get_by_role("button", name="Start sleeper").click()
+    expect(admin.row("sleeper").get_by_role("alert")).to_contain_text("3 are allowed")
+    assert admin.buttons("sleeper") == ["open", "start", "archive"]
+
+
+def test_deleted_and_brought_back(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+    made("phoenix")
+    admin.row("phoenix").get_by_role("link", name="phoenix", exact=True).click()
+    delete = admin.page.get_by_role("button", name="Delete phoenix")
+    dialog = admin.page.get_by_role("dialog")
+    delete.click()
+    expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
+    admin.picture("delete")
+    admin.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(delete).to_be_focused()
+    delete.click()
     dialog.get_by_role("button", name="Keep it").click()
-    seat.page.get_by_role("button", name="Delete one").click()
-    seat.page.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    assert product.wishes() == []
-    seat.page.get_by_role("button", name="Delete one").click()
-    dialog.get_by_role("button", name="Delete").click()
-    expect(seat.card("one").locator(".phase .word")).to_have_text("DELETING")
-    seat.page.get_by_role("button", name="Delete two").click()
-    dialog.get_by_label(re.compile("Purge")).check()
-    dialog.get_by_role("button", name="Delete").click()
-    expect(seat.card("two").locator(".phase .word")).to_have_text("DELETING")
-    assert [path for _, path, _ in product.wishes()] == [
-        "/workspaces/id-of-one?purge=false",
-        "/workspaces/id-of-two?purge=true",
-    ]
+    expect(dialog).to_have_count(0)
+    assert here.show("phoenix")["desired_state"] == "RUNNING"
+    delete.click()
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    expect(dialog).to_have_count(0)
+    here.until("phoenix", lambda seen: seen["phase"] == "DELETED")
+    admin.go("Workspaces")
+    expect(admin.row("phoenix")).to_have_count(0)
+    admin.page.get_by_text("Deleted workspaces").click()
+    admin.page.get_by_role("button", name="Bring back phoenix").first.click()
+    admin.see("phoenix", "ARCHIVED")
 
 
-def test_creating(seat: Seat) -> None:
-    seat.product.workspaces = [workspace("taken", "STANDBY")]
-    seat.enter()
-    seat.page.get_by_role("button", name="New workspace").click()
-    expect(seat.page.get_by_label("Name", exact=True)).to_be_focused()
-    form = seat.page.get_by_role("form", name="New workspace")
-    seat.picture("create")
-    form.get_by_label("Name", exact=True).fill("taken")
-    form.get_by_role("button", name="Create").click()
-    expect(seat.page.locator("#create-error")).to_have_text("there is a workspace taken already")
-    expect(form.get_by_label("Command", exact=True)).to_be_hidden()
-    form.get_by_label("Name", exact=True).fill("mine")
-    form.get_by_label("Template").select_option("Command")
-    form.get_by_label("Command", exact=True).fill("""sh -c 'echo "a  b" $PORT' "x\\"y" '' a\\ b""")
-    form.get_by_role("button", name="Create").click()
-    expect(seat.card("mine")).to_be_visible()
-    expect(form).to_be_hidden()
-    assert seat.product.wishes()[-1] == (
-        "POST",
-        "/workspaces",
-        {"name": "mine", "template": "command", "command": ["sh", "-c", 'echo "a  b" $PORT', 'x"y', "", "a b"]},
+# ── a new one ──
+
+
+def test_creating(admin: Seat, made: Callable[..., str]) -> None:
+    made("taken")
+    admin.page.get_by_role("button", name="New workspace").click()
+    dialog = admin.page.get_by_role("dialog")
+    expect(dialog.get_by_label("Name", exact=True)).to_be_focused()
+    dialog.get_by_label("Name", exact=True).fill("taken")
+    expect(dialog.get_by_label("Command", exact=True)).to_have_count(0)
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("taken")
+    dialog.get_by_label("Name", exact=True).fill("quoted")
+    dialog.locator("input[value=command]").check()
+    dialog.get_by_label("Command", exact=True).fill("""sh -c 'oops""")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("not closed")
+    dialog.get_by_label("Command", exact=True).fill("""sh -c 'exec python3 -m http.server --bind 127.0.0.1 $PORT'""")
+    admin.picture("create")
+    with admin.page.expect_response("**/api/v1/workspaces") as answered:
+        dialog.get_by_role("button", name="Create").click()
+    assert answered.value.status == 201
+    assert answered.value.json()["command"] == ["sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT"]
+    assert answered.value.request.headers["idempotency-key"]
+    admin.see("quoted", "RUNNING")
+    admin.page.get_by_role("button", name="Delete quoted").click()
+    dialog.get_by_label("Purge").check()
+    dialog.get_by_role("button", name="Purge it").click()
+    expect(dialog).to_have_count(0)
+
+
+# ── its page ──
+
+
+def test_the_page_of_one(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+    made(
+        "whole",
+        "--template",
+        "command",
+        "--",
+        "sh",
+        "-c",
+        "echo it says hello; exec python3 -m http.server --bind 127.0.0.1 $PORT",
     )
+    here.ok("archive", "whole", "--wait")
+    here.ok("start", "whole", "--wait")
+    admin.page.goto(f"{admin.url}/workspaces/whole")
+    admin.see("whole", "RUNNING")
+    page = admin.page
+    expect(page.locator(".summary")).to_have_text("whole is running.")
+    expect(page.get_by_role("img", name=re.compile("Sleep chart: .*awake for"))).to_be_visible()
+    expect(page.locator(".history li")).to_have_count(6)
+    expect(page.get_by_text("Last proven restorable")).to_be_visible()
+    expect(page.locator(".conditions li[data-status=True]")).to_have_count(4)
+
+    page.get_by_role("region", name="Log").get_by_role("button", name="Show").click()
+    expect(page.get_by_role("log")).to_contain_text("it says hello")
+
+    page.get_by_role("button", name="Hold awake").click()
+    page.get_by_label("Why").fill("a long build")
+    page.get_by_role("button", name="Hold", exact=True).click()
+    expect(page.get_by_role("region", name="Holds")).to_contain_text("a long build")
+    assert [one["reason"] for one in json.loads(here.ok("hold", "whole", "--json"))["items"]] == ["a long build"]
+    page.get_by_role("button", name="End the hold: a long build").click()
+    expect(page.get_by_role("region", name="Holds")).to_contain_text("Nothing holds it awake")
+
+    page.get_by_role("region", name="Details").get_by_role("button", name="Change").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Sleeps after").fill("soon")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("soon")
+    dialog.get_by_label("Sleeps after").fill("1 h 30 min")
+    dialog.get_by_label("Name", exact=True).fill("renamed")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="renamed", level=1)).to_be_visible()
+    assert page.url == f"{admin.url}/workspaces/renamed"
+    assert here.show("renamed")["standby_ttl"] == 5400
+    here.ok("delete", "renamed", "--purge", "--wait")
 
 
-def test_trouble_is_explained_and_left(seat: Seat) -> None:
-    product = seat.product
-    product.workspaces = [workspace("broken", "ERROR", error=LOST, health_status="ERROR")]
-    seat.enter()
-    card = seat.card("broken")
-    expect(card.locator(".trouble strong")).to_have_text("DataLost")
-    expect(card.locator(".trouble p")).to_have_text(LOST["message"])
-    assert seat.buttons("broken") == ["recover", "delete"]
-    card.get_by_text("What is going on?").click()
-    expect(card.locator(".story")).to_contain_text("torpor recover broken --empty")
-    expect(card.locator("tbody tr")).to_have_count(2)
-    seat.picture("trouble")
-
-    seat.page.get_by_role("button", name="Recover broken").click()
-    dialog = seat.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("say whether to go on")
-    expect(dialog.get_by_role("radio")).to_have_count(3)
-    seat.picture("recover")
-    dialog.get_by_label("an empty home").check()
-    dialog.get_by_role("button", name="Recover").click()
-    expect(card.locator(".moving p")).to_have_text("Restoring its home from the archive…")
-    assert [body for _, _, body in product.wishes()][-2:] == [{}, {"empty": True}]
-    expect(card.locator("details")).to_have_attribute("open", "")
+def test_one_that_is_not_there(admin: Seat) -> None:
+    admin.page.goto(f"{admin.url}/workspaces/unheard-of")
+    expect(admin.page.get_by_role("heading", name="There is no workspace unheard-of")).to_be_visible()
+    admin.page.get_by_role("button", name="All workspaces").click()
+    expect(admin.page.get_by_role("heading", name="Workspaces")).to_be_visible()
 
 
-def test_it_finds_back_by_itself(seat: Seat) -> None:
-    seat.product.workspaces = [workspace("one", "STANDBY")]
-    seat.enter()
-    seat.product.is_away = True
-    expect(seat.page.locator("#connection")).to_be_visible()
-    seat.page.get_by_role("button", name="Start one").click()
-    expect(seat.page.locator("#notice")).to_contain_text("Torpor does not answer")
-    seat.picture("away")
-    seat.product.find("one").update(phase="RUNNING", desired_state="RUNNING")
-    seat.product.is_away = False
-    expect(seat.page.locator("#connection")).to_be_hidden()
-    expect(seat.card("one").locator(".phase .word")).to_have_text("RUNNING")
-    seat.page.get_by_role("button", name="Dismiss this message").click()
-    expect(seat.page.locator("#notice")).to_be_hidden()
+# ── people ──
 
 
-def test_a_refusal_is_readable(seat: Seat) -> None:
-    seat.product.workspaces = [workspace("one", "STANDBY")]
-    seat.enter()
-    seat.page.route(
-        "**/api/v1/workspaces/id-of-one",
-        lambda route: route.fulfill(
-            status=429,
-            content_type="application/problem+json",
-            body=json.dumps({"detail": "3 may run at once", "code": "limit_reached"}),
-        ),
-    )
-    seat.page.get_by_role("button", name="Start one").click()
-    expect(seat.page.locator("#notice-text")).to_have_text("3 may run at once")
+def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: Seat) -> None:
+    admin.page.goto(f"{admin.url}/account")
+    admin.page.get_by_role("button", name="New token").click()
+    dialog = admin.page.get_by_role("dialog")
+    dialog.get_by_label("What it is for").fill("a test")
+    admin.picture("token")
+    dialog.get_by_role("button", name="Make it").click()
+    secret = dialog.locator("code[data-secret]").inner_text()
+    dialog.get_by_role("button", name="I have kept it").click()
+    expect(admin.page.get_by_text(secret)).to_have_count(0)
+
+    def answered() -> int:
+        asked = admin.page.context.request.get(
+            f"{admin.url}/api/v1/workspaces", headers={"Authorization": f"Bearer {secret}", "Cookie": ""}
+        )
+        return asked.status
+
+    assert answered() == 200
+    admin.page.get_by_role("button", name="Revoke a test").click()
+    expect(admin.page.get_by_role("button", name="Revoke a test")).to_have_count(0)
+    assert answered() == 401
 
 
-def test_the_keyboard_is_enough_and_keeps_its_place(seat: Seat) -> None:
-    seat.product.workspaces = [workspace("one", "STANDBY")]
-    seat.page.goto(seat.url)
-    expect(seat.page.get_by_label("Username")).to_be_focused()
-    press = seat.page.keyboard.press
-    seat.page.keyboard.type("ada")
+def test_a_deactivated_user_is_out_at_once(admin: Seat, visit: Callable[..., Seat]) -> None:
+    admin.go("Users")
+    admin.page.get_by_role("button", name="New user").click()
+    dialog = admin.page.get_by_role("dialog")
+    dialog.get_by_label("Username").fill("carol")
+    dialog.get_by_label("Password").fill("a long enough password")
+    dialog.get_by_label("May run at once").fill("1")
+    dialog.get_by_role("button", name="Create").click()
+    carol = visit()
+    carol.enter("carol", "a long enough password")
+    expect(carol.page.locator(".room")).to_contain_text("0 of your 1 places")
+    admin.page.get_by_role("button", name="Change carol").click()
+    dialog.get_by_label("May come in").uncheck()
+    dialog.get_by_role("button", name="Save").click()
+    expect(admin.page.locator('[data-user="carol"]')).to_contain_text("deactivated")
+    expect(carol.page.get_by_role("alert")).to_contain_text("Your session has ended")
+
+
+def test_changing_the_password_ends_the_other_sessions(admin: Seat, visit: Callable[..., Seat], here: Product) -> None:
+    username, password = credentials(here)
+    other = visit()
+    other.enter(username, password)
+    admin.page.goto(f"{admin.url}/account")
+    for old, new in ((password, "another long password"), ("another long password", password)):
+        admin.page.get_by_label("Old password").fill(old)
+        admin.page.get_by_label("New password").fill(new)
+        admin.page.get_by_role("button", name="Change the password").click()
+        expect(admin.page.get_by_text("Everywhere else you are signed out")).to_be_visible()
+        expect(admin.page.get_by_label("Old password")).to_have_value("")
+    expect(other.page.get_by_label("Username")).to_be_visible()
+
+
+def test_what_was_done_is_told(admin: Seat, made: Callable[..., str]) -> None:
+    made("watched")
+    admin.go("Activity")
+    admin.page.get_by_label("To this workspace").fill("watched")
+    admin.page.keyboard.press("Enter")
+    expect(admin.page.locator(".audit li")).to_have_count(1)
+    expect(admin.page.locator(".audit li")).to_contain_text("created watched")
+
+
+def test_the_system(admin: Seat, made: Callable[..., str]) -> None:
+    made("runner")
+    admin.go("System")
+    expect(admin.page.get_by_role("region", name="Who runs what")).to_contain_text("runner")
+    expect(admin.page.get_by_role("region", name="Controllers")).to_contain_text("leader")
+    expect(admin.page.get_by_role("region", name="Health")).to_contain_text("ready")
+    expect(admin.page.get_by_role("region", name="Archives that nobody needs")).to_contain_text("kept")
+
+
+# ── for everybody ──
+
+
+def test_the_keyboard_is_enough(visit: Callable[..., Seat], here: Product, made: Callable[..., str]) -> None:
+    made("one")
+    username, password = credentials(here)
+    sitting = visit()
+    press = sitting.page.keyboard.press
+    sitting.page.goto(sitting.url)
+    expect(sitting.page.get_by_label("Username")).to_be_focused()
+    sitting.page.keyboard.type(username)
     press("Tab")
-    seat.page.keyboard.type(PASSWORD)
+    sitting.page.keyboard.type(password)
     press("Enter")
-    expect(seat.card("one")).to_be_visible()
-    seat.page.get_by_role("button", name="New workspace").focus()
+    expect(sitting.row("one")).to_be_visible()
+    sitting.page.get_by_role("button", name="New workspace").focus()
+    press("Enter")
+    dialog = sitting.page.get_by_role("dialog")
+    expect(dialog.get_by_label("Name", exact=True)).to_be_focused()
+    for _ in range(12):
+        press("Tab")
+        # Never behind the dialog; the browser's own bar may have its turn.
+        assert sitting.page.evaluate(
+            "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+        )
+    press("Escape")
+    expect(sitting.page.get_by_role("button", name="New workspace")).to_be_focused()
     press("Tab")
-    expect(seat.page.get_by_role("button", name="Start one")).to_be_focused()
-    press("Enter")
-    # Its button is gone, the place in the page is not.
-    expect(seat.page.get_by_role("button", name="Stop one")).to_be_focused()
+    expect(sitting.row("one").get_by_role("link", name="one", exact=True)).to_be_focused()
+    outline = sitting.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid", "where the keyboard is can be seen"
+
+
+def test_the_theme_is_chosen_and_kept(visit: Callable[..., Seat], here: Product) -> None:
+    sitting = visit(color_scheme="light")
+    sitting.enter(*credentials(here))
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = sitting.page.evaluate(ground)
+    sitting.page.get_by_role("button", name="Colours: as the system has them").click()
+    sitting.page.get_by_role("button", name="Colours: light").click()
+    dark = sitting.page.evaluate(ground)
+    assert dark != light
+    sitting.page.reload()
+    expect(sitting.page.get_by_role("button", name="Colours: dark")).to_be_visible()
+    assert sitting.page.evaluate(ground) == dark
+
+
+NAMELESS = """[...document.querySelectorAll("button, a, input, select, summary, [role=img]")].filter((one) =>
+  one.checkVisibility() && !one.getAttribute("aria-label") && !one.textContent.trim() && !(one.labels && one.labels.length)
+  && one.getAttribute("aria-hidden") !== "true").map((one) => one.outerHTML)"""
+
+
+@pytest.fixture(scope="module")
+def furnished(here: Product) -> None:
+    """A little of everything. Only for the last tests here: it stays."""
+    for name in ("notebooks", "thesis-2024-with-a-rather-long-name-1234", "playground"):
+        here.ok("create", name, "--wait")
+    here.ok("archive", "notebooks", "--wait")
+    here.ok("start", "notebooks", "--wait")
+    here.ok("archive", "thesis-2024-with-a-rather-long-name-1234", "--wait")
+    here.ok("stop", "playground", "--wait")
+    here.run("create", "broken", "--template", "command", "--wait", "--", "sh", "-c", "echo cannot find the model; exit 3")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1100])
-def test_how_it_looks(browser: Browser, product: tuple[Product, str], scheme: str, width: int) -> None:
-    made, url = product
-    made.workspaces = [
-        workspace("notebooks", "RUNNING", template="jupyterlab"),
-        workspace("website", "ARCHIVED", desired_state="RUNNING", operation="RESTORING", progress=64),
-        workspace("playground", "STANDBY"),
-        workspace("thesis-2024-with-a-rather-long-name-1234", "ARCHIVED"),
-        workspace("compiler", "STANDBY", desired_state="RUNNING", operation="STARTING", template="command"),
-        workspace("broken", "ERROR", error=LOST),
-    ]
-    context = browser.new_context(
-        viewport={"width": width, "height": 800}, color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce"
-    )
-    seat = Seat(context.new_page(), made, url, [])
-    seat.page.goto(url)
-    expect(seat.page.get_by_label("Username")).to_be_visible()
-    seat.picture(f"door-{scheme}-{width}")
-    seat.sign_in()
-    expect(seat.card("broken")).to_be_visible()
-    seat.card("broken").get_by_text("What is going on?").click()
-    expect(seat.card("broken").locator("tbody tr")).to_have_count(2)
-    seat.picture(f"list-{scheme}-{width}")
-    assert seat.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "nothing runs out at the side"
-    seat.page.get_by_role("button", name="New workspace").click()
-    seat.page.get_by_label("Template").select_option("Command")
-    seat.picture(f"create-{scheme}-{width}")
-    context.close()
+@pytest.mark.parametrize("width", [390, 1180])
+@pytest.mark.usefixtures("furnished")
+def test_how_it_looks(visit: Callable[..., Seat], here: Product, scheme: str, width: int) -> None:
+    sitting = visit(color_scheme=scheme, viewport={"width": width, "height": 820}, reduced_motion="reduce")
+    named = f"{scheme}-{width}"
+    sitting.page.goto(sitting.url)
+    expect(sitting.page.get_by_label("Username")).to_be_visible()
+    expect(sitting.page.get_by_role("link", name="Continue with the office")).to_be_visible()
+    sitting.picture(f"door-{named}")
+    sitting.sign_in(*credentials(here))
+    sitting.see("broken", "ERROR")
+    expect(sitting.page.locator(".room")).to_contain_text("places")
+    for name, path, settled in (
+        ("list", "/", "Deleted workspaces"),
+        ("workspace", "/workspaces/notebooks", "Last proven restorable"),
+        ("error", "/workspaces/broken", "Forget the error"),
+        ("account", "/account", "this one"),
+        ("activity", "/activity", "signed in"),
+        ("users", "/users", "administrator"),
+        ("system", "/system", "would be free"),
+    ):
+        sitting.page.goto(sitting.url + path)
+        expect(sitting.page.get_by_text(settled).first).to_be_visible()
+        expect(sitting.page.locator(".waiting")).to_have_count(0)
+        sitting.picture(f"{name}-{named}")
+        assert sitting.fits(), f"{path} runs out at the side"
+        assert sitting.page.evaluate(NAMELESS) == [], path
+    sitting.page.goto(sitting.url)
+    sitting.page.get_by_role("button", name="New workspace").click()
+    sitting.page.get_by_role("dialog").locator("input[value=command]").check()
+    sitting.picture(f"create-{named}")
+    assert sitting.fits()

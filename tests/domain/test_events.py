@@ -8,7 +8,7 @@ import pytest
 from torpor.domain.events import EventKind, Told, body, from_message, to_message
 
 HERE, ELSEWHERE = "installation-1", "installation-2"
-WORKSPACE = {"id": "w", "name": "demo", "wish_version": 4}
+WORKSPACE = {"id": "w", "name": "demo", "owner": "ada", "shares": {"bob": "use"}, "wish_version": 4}
 TOLD = Told(
     id=7,
     after=6,
@@ -16,11 +16,25 @@ TOLD = Told(
     workspace_id="w",
     owner_id="ada",
     body=body(EventKind.STATE_CHANGED, 7, at=datetime(2026, 1, 1, tzinfo=UTC), workspace=WORKSPACE),
+    unshared=frozenset({"eve"}),
 )
 
 
 def test_what_goes_to_the_bus_comes_back() -> None:
     assert from_message(to_message(TOLD, HERE), HERE) == TOLD
+
+
+def test_it_is_for_its_owner_and_those_it_is_shared_with() -> None:
+    assert TOLD.usernames == {"ada", "bob"}
+
+
+def test_an_older_leader_knows_of_no_sharing() -> None:
+    read = json.loads(to_message(TOLD, HERE))
+    del read["unshared"], read["workspace"]["shares"]
+    heard = from_message(json.dumps(read).encode(), HERE)
+    assert heard is not None
+    assert not heard.unshared
+    assert heard.usernames == {"ada"}
 
 
 def test_what_another_installation_tells_is_not_ours() -> None:

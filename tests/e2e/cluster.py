@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import random
-import secrets
 import signal
 import subprocess
 import time
@@ -20,13 +19,12 @@ import asyncpg
 
 from tests.e2e.product import TORPOR, free_port
 from tests.engine import EngineProcess, engine_process
-from torpor.accounts import Accounts, new_token
+from tests.people import person, token_for
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.runtimes.fake_engine import RemoteFate
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
-from torpor.store.for_service import ServiceStore
 from torpor.store.migrate import migrate
 
 ANSWERS_WITHIN_S = 30.0
@@ -138,7 +136,7 @@ class Cluster:
         """One more, ready; with these settings besides."""
         name = f"{role.replace(',', '-')}-{len(self.nodes)}"
         log = self.folder / f"{name}.log"
-        port = free_port()
+        port = int(settings.get("port", "0")) or free_port()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TORPOR_")}
         environment = {
             **kept,
@@ -312,9 +310,7 @@ async def _admin(url: str) -> str:
     """The token of a first user: `serve` makes none."""
     database = await Database.open(url, Role.SERVICE)
     try:
-        accounts, token = Accounts(ServiceStore(database)), new_token()
-        await accounts.ensure_token(await accounts.ensure_admin("admin", secrets.token_urlsafe(12)), "test", token)
-        return token
+        return await token_for(database, (await person(database, "admin", is_admin=True)).user)
     finally:
         await database.close()
 

@@ -1,6 +1,7 @@
 """The real product, started the way a user starts it, with its own data directory and port."""
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -103,6 +104,23 @@ class Product:
                 return seen
             assert time.monotonic() < end, f"still not so after {within_s} s: {json.dumps(seen, indent=1)}\n{self.log()}"
             time.sleep(0.05)
+
+    @property
+    def token(self) -> str:
+        """Of the first user, as the commands on this machine use it."""
+        said: str = json.loads((self.data / "credentials.json").read_text(encoding="utf-8"))["token"]
+        return said
+
+    def get(self, name: str, path: str = "/", **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """What a program is answered at a workspace's host, with this token unless it shows something else."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+        try:
+            shown = {"X-Torpor-Token": self.token} if "Cookie" not in headers else {}
+            connection.request("GET", path, headers={"Host": f"{name}.localhost:{self.port}", **shown, **headers})
+            answer = connection.getresponse()
+            return answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
 
     def home(self, workspace: dict[str, Any]) -> Path:
         return self.data / "volumes" / f"ws-{workspace['id']}-home-{workspace['generation']}" / "home"

@@ -1,71 +1,210 @@
-"""Does a person with a browser get from the printed address to a terminal in a workspace, and back to sleep?"""
+"""Does a person with a browser get from the printed address to a terminal, to sleep and back, out of trouble, and home?"""
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import ARTIFACTS, chromium
+from tests.browser import ARTIFACTS, Seat, running_chromium, seat
 from tests.e2e.product import Product, product
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser]
+pytestmark = pytest.mark.browser
+
+BOB = ("bob", "a long enough password")
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[Product]:
-    with product(tmp_path) as running:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_chromium() as running:
         yield running
 
 
-async def test_from_the_printed_address_to_a_terminal_and_back_to_sleep(here: Product, tmp_path: Path) -> None:
-    credentials = json.loads((here.data / "credentials.json").read_text())
-    async with chromium(tmp_path / "profile", viewport={"width": 1100, "height": 760}) as browser:
-        page = await browser.new_page()
-        complaints: list[str] = []
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        await page.goto(f"http://localhost:{here.port}/")
-        await page.fill("#username", credentials["username"])
-        await page.fill("#password", "wrong")
-        await page.press("#password", "Enter")
-        await expect(page.locator("#door-error")).to_be_visible()
-        await page.fill("#password", credentials["password"])
-        await page.press("#password", "Enter")
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    knobs = {"TORPOR_MAX_RUNNING_PER_USER": "9", "TORPOR_RECONCILER_RETRY_BACKOFF": "1"}
+    with product(tmp_path_factory.mktemp("product"), **knobs) as running:
+        yield running
 
-        await page.click("#new")
-        await page.fill("#name", "demo")
-        await page.press("#name", "Enter")
-        card = page.locator("[data-workspace=demo]")
-        await expect(card).to_have_attribute("data-phase", "RUNNING", timeout=30_000)
-        ARTIFACTS.mkdir(exist_ok=True)
-        await page.screenshot(path=ARTIFACTS / "e2e-page.png")
 
-        async with browser.expect_page() as opened:
-            await card.locator("[data-action=open]").click()
-        terminal = await opened.value
-        assert terminal.url == f"http://demo.localhost:{here.port}/"
-        rows = terminal.locator(".xterm-rows")
-        await expect(rows).to_contain_text("$", timeout=20_000)
-        await terminal.keyboard.type("echo hi-$((6*7)) | tee note\n")
-        await expect(rows).to_contain_text("hi-42", timeout=20_000)
-        await terminal.screenshot(path=ARTIFACTS / "e2e-terminal.png")
+@pytest.fixture
+def admin(browser: Browser, here: Product) -> Iterator[Seat]:
+    with seat(browser, f"http://localhost:{here.port}") as sitting:
+        sitting.enter(*credentials(here))
+        yield sitting
 
-        await card.locator("[data-action=archive]").click()
-        await expect(card).to_have_attribute("data-phase", "ARCHIVED", timeout=30_000)
-        await terminal.reload()
-        await expect(terminal.locator("body")).to_contain_text("torpor start demo")
-        await terminal.screenshot(path=ARTIFACTS / "e2e-asleep.png")
 
-        await card.locator("[data-action=start]").click()
-        await expect(card).to_have_attribute("data-phase", "RUNNING", timeout=30_000)
-        assert here.ok("exec", "demo", "--", "cat", "note") == "hi-42\n"
+def credentials(here: Product) -> tuple[str, str]:
+    written = json.loads((here.data / "credentials.json").read_text())
+    return written["username"], written["password"]
 
-        await card.locator("[data-action=delete]").click()
-        await page.screenshot(path=ARTIFACTS / "e2e-delete.png")
-        await page.check("#purge")
-        await page.locator("#delete-dialog .danger").click()
-        await expect(card).to_have_count(0, timeout=30_000)
-        await page.click("#sign-out")
-        await expect(page.locator("#sign-in")).to_be_visible()
-        assert complaints == []
+
+def open_it(sitting: Seat) -> Page:
+    """By the link on the page, which opens a tab."""
+    with sitting.page.expect_popup() as opened:
+        sitting.page.get_by_role("link", name="Open ").first.click()
+    return opened.value
+
+
+def picture(page: Page, name: str) -> None:
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"e2e-{name}.png")
+
+
+def type_in(terminal: Page, command: str, expected: str) -> None:
+    rows = terminal.locator(".xterm-rows")
+    expect(rows).to_contain_text("$", timeout=20_000)
+    terminal.keyboard.type(f"{command}\n")
+    expect(rows).to_contain_text(expected, timeout=20_000)
+
+
+def test_to_a_terminal_to_sleep_and_awake_again(admin: Seat, here: Product) -> None:
+    admin.create("demo")
+    admin.see("demo", "RUNNING")
+    terminal = open_it(admin)
+    type_in(terminal, "echo hi-$((6*7)) | tee note", "hi-42")
+    assert terminal.url == f"http://demo.localhost:{here.port}/"
+    picture(terminal, "terminal")
+
+    admin.page.get_by_role("button", name="Archive demo").click()
+    admin.see("demo", "ARCHIVED")
+    picture(admin.page, "archived")
+
+    # Its own address, opened anew: it wakes, and the page says how far it is and opens by itself.
+    answered = terminal.goto(f"http://demo.localhost:{here.port}/")
+    assert answered is not None
+    assert (answered.status, "demo is waking up" in answered.text()) == (503, True)
+    picture(terminal, "waking")
+    type_in(terminal, "cat note", "hi-42")
+    admin.see("demo", "RUNNING")
+    expect(admin.page.locator(".history")).to_contain_text("Restore")
+    terminal.close()
+
+    admin.page.get_by_role("button", name="Delete demo").click()
+    dialog = admin.page.get_by_role("dialog")
+    dialog.get_by_label("Purge").check()
+    dialog.get_by_role("button", name="Purge it").click()
+    admin.go("Workspaces")
+    expect(admin.row("demo")).to_have_count(0, timeout=30_000)
+
+
+def test_a_link_to_a_workspace_leads_through_the_door_and_on(browser: Browser, here: Product) -> None:
+    here.ok("create", "linked", "--wait")
+    with seat(browser, f"http://localhost:{here.port}") as sitting:
+        sitting.page.goto(f"http://linked.localhost:{here.port}/")
+        expect(sitting.page.get_by_label("Username")).to_be_visible()
+        sitting.sign_in(*credentials(here))
+        type_in(sitting.page, "echo in-$((2*21))", "in-42")
+        assert sitting.page.url == f"http://linked.localhost:{here.port}/"
+
+
+def test_a_shell_on_the_dashboard(admin: Seat, here: Product) -> None:
+    here.ok("create", "shelled", "--wait")
+    admin.page.goto(f"{admin.url}/workspaces/shelled")
+    admin.page.get_by_role("link", name="Shell", exact=True).click()
+    type_in(admin.page, "echo sh-$((6*7)); stty size", "sh-42")
+    columns = admin.page.locator(".xterm-rows").inner_text()
+    assert "24 80" not in columns, "the shell has the size of the page, not the default"
+    # A colour that only a style can say, under a policy that allows none in markup.
+    type_in(admin.page, "printf '\\033[38;2;250;100;50mcoloured\\033[0m\\n'", "coloured")
+    expect(admin.page.locator(".xterm-rows span", has_text="coloured").last).to_have_css("color", "rgb(250, 100, 50)")
+    admin.picture("shell")
+    admin.page.keyboard.type("exit 3\n")
+    expect(admin.page.get_by_role("status").filter(has_text="The shell ended with 3.")).to_be_visible()
+    admin.page.get_by_role("button", name="New shell").click()
+    type_in(admin.page, "echo again-$((6*7))", "again-42")
+
+
+def test_out_of_trouble(admin: Seat, here: Product) -> None:
+    admin.create("fussy", "command", "sh -c 'test -e ready && exec python3 -m http.server --bind 127.0.0.1 $PORT'")
+    admin.see("fussy", "ERROR", within_s=60)
+    ways = admin.page.get_by_role("list", name="Ways out")
+    expect(ways).to_be_visible()
+    admin.picture("trouble")
+    (here.home(here.show("fussy")) / "ready").touch()
+    ways.get_by_role("button", name="Try again").click()
+    admin.see("fussy", "RUNNING")
+    expect(ways).to_have_count(0)
+
+
+def test_a_lost_home_goes_on_from_its_archive(admin: Seat, here: Product) -> None:
+    here.ok("create", "lost", "--wait")
+    here.ok("exec", "lost", "--", "sh", "-c", "echo kept > note")
+    here.ok("archive", "lost", "--wait")
+    here.ok("start", "lost", "--wait")
+    here.ok("stop", "lost", "--wait")
+    volume = here.home(here.show("lost")).parent
+    volume.rename(volume.with_name("pulled-away"))
+    admin.see("lost", "ERROR", within_s=60)
+    # In the list it asks which way.
+    admin.row("lost").get_by_role("button", name="Recover lost").click()
+    dialog = admin.page.get_by_role("dialog")
+    expect(dialog.get_by_role("radio")).to_have_count(2)
+    admin.picture("recover")
+    admin.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    # On its page each way out is a button.
+    admin.row("lost").get_by_role("link", name="lost", exact=True).click()
+    admin.page.get_by_role("button", name="Go on from the latest archive").click()
+    admin.see("lost", "STANDBY", within_s=60)
+    here.ok("start", "lost", "--wait")
+    assert here.ok("exec", "lost", "--", "cat", "note") == "kept\n"
+
+
+def test_shared_with_a_second_user(admin: Seat, browser: Browser, here: Product) -> None:
+    here.ok("create", "ours", "--wait")
+    admin.go("Users")
+    admin.page.get_by_role("button", name="New user").click()
+    dialog = admin.page.get_by_role("dialog")
+    dialog.get_by_label("Username").fill(BOB[0])
+    dialog.get_by_label("Password").fill(BOB[1])
+    dialog.get_by_role("button", name="Create").click()
+    expect(admin.page.locator('[data-user="bob"]')).to_be_visible()
+
+    with seat(browser, admin.url) as bob:
+        bob.enter(*BOB)
+        expect(bob.page.get_by_text("Nothing sleeps here yet")).to_be_visible()
+        bob.picture("empty")
+
+        admin.page.goto(f"{admin.url}/workspaces/ours")
+        admin.page.get_by_role("button", name="Share", exact=True).click()
+        admin.page.get_by_label("Username").fill("nobody-here")
+        admin.page.get_by_role("button", name="Share", exact=True).click()
+        expect(admin.page.get_by_role("alert")).to_contain_text("nobody-here")
+        admin.page.get_by_label("Username").fill("bob")
+        admin.page.get_by_role("button", name="Share", exact=True).click()
+        expect(admin.page.get_by_label("What bob may do")).to_have_value("use")
+
+        # It comes by itself, with what that allows and no more.
+        expect(bob.row("ours")).to_be_visible()
+        assert bob.buttons("ours") == ["open"]
+        bob.row("ours").get_by_role("link", name="ours", exact=True).click()
+        type_in(open_it(bob), "echo both-$((6*7))", "both-42")
+        expect(bob.page.get_by_role("button", name="Share", exact=True)).to_have_count(0)
+        bob.go("Workspaces")
+
+        admin.page.get_by_label("What bob may do").select_option("manage")
+        expect(bob.row("ours").locator("[data-action=stop]")).to_be_visible()
+        bob.row("ours").get_by_role("button", name="Stop ours").click()
+        bob.see("ours", "STANDBY")
+
+        admin.page.get_by_role("button", name="Stop sharing with bob").click()
+        expect(bob.row("ours")).to_have_count(0)
+        bob.sign_out()
+
+
+def test_sign_out_and_what_is_left_of_a_session_that_was_ended_elsewhere(admin: Seat, browser: Browser, here: Product) -> None:
+    with seat(browser, admin.url) as elsewhere:
+        elsewhere.enter(*credentials(here))
+        admin.page.goto(f"{admin.url}/account")
+        others = admin.page.get_by_role("button", name="End the session of")
+        expect(others.first).to_be_visible()
+        while others.count():
+            before = others.count()
+            others.first.click()
+            expect(others).to_have_count(before - 1)
+        expect(elsewhere.page.get_by_role("alert")).to_contain_text("Your session has ended")
+        expect(elsewhere.page.get_by_label("Username")).to_be_focused()
+    admin.sign_out()
+    admin.page.goto(f"{admin.url}/account")
+    expect(admin.page.get_by_label("Username")).to_be_visible()

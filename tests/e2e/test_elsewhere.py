@@ -43,12 +43,8 @@ def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> Non
     with product(tmp_path) as here:
         created = here.run("create", "lab", "--template", "jupyterlab", "--wait", timeout_s=600)
         assert created.returncode == 0, here.log()
-        page = subprocess.run(
-            ["curl", "-sS", "-H", f"Host: lab.localhost:{here.port}", f"http://127.0.0.1:{here.port}/api/status"],
-            capture_output=True,
-            check=True,
-        )
-        assert "started" in json.loads(page.stdout)
+        status, _, body = here.get("lab", "/api/status")
+        assert (status, "started" in json.loads(body)) == (200, True)
 
 
 def test_the_doctor_says_what_is_confined(tmp_path: Path) -> None:

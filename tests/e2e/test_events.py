@@ -53,6 +53,7 @@ class Followed:
         """To its end, which must be a whole one: who is cut off in the middle gets IncompleteRead."""
         for _ in self.lines():
             pass
+        self._connection.close()
 
     def cut(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)

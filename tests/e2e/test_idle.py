@@ -34,13 +34,17 @@ async def echo() -> AsyncIterator[Address]:
         yield Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
 
 
-async def knock(node: Node, name: str) -> ClientConnection:
+async def knock(here: Cluster, node: Node, name: str) -> ClientConnection:
     """A WebSocket to a workspace through this proxy, as soon as it lets one in."""
     async with asyncio.timeout(20):
         while True:
             try:
                 return await connect(
-                    f"ws://{name}.localhost:{node.port}/", host="127.0.0.1", port=node.port, ping_interval=None
+                    f"ws://{name}.localhost:{node.port}/",
+                    host="127.0.0.1",
+                    port=node.port,
+                    ping_interval=None,
+                    additional_headers={"Authorization": f"Bearer {here.token}"},
                 )
             except Exception:
                 await asyncio.sleep(0.1)
@@ -83,7 +87,7 @@ async def test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
         await here.until_served()
         await here.accepted("POST", "/workspaces/held/leases", {"reason": "a long build", "seconds": 600})
 
-        busy, orphaned = await asyncio.gather(knock(living, "busy"), knock(dying, "orphaned"))
+        busy, orphaned = await asyncio.gather(knock(here, living, "busy"), knock(here, dying, "orphaned"))
         people = [asyncio.create_task(work(one)) for one in (busy, orphaned)]
         try:
             await falls_asleep(here, "forgotten")

@@ -136,7 +136,7 @@ def test_another_port_and_another_path_are_no_obstacle(tmp_path: Path) -> None:
         here.data, here.port = moved, free_port()
         here.up()
         here.until("demo", lambda seen: seen["phase"] == "RUNNING" and seen["operation"] == "NONE")
-        assert here.show("demo")["url"] == f"http://demo.localhost:{here.port}/"
+        assert here.show("demo")["url"] == f"http://demo.localhost:{here.port}"
 
 
 def test_ctrl_c_before_it_is_ready_ends_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from torpor.proxy.frames import CONTROL, DATA, Bytes, Frames
+from torpor.proxy.frames import CONTROL, DATA, Bytes, Frames, goodbye
 
 TEXT, PING, PONG, CLOSE = 0x1, 0x9, 0xA, 0x8
 
@@ -128,3 +128,27 @@ def test_a_length_that_cannot_be_is_no_websocket() -> None:
 def test_of_an_unknown_protocol_every_byte_counts() -> None:
     assert Bytes().take(b"x")
     assert not Bytes().take(b"")
+
+
+def test_a_word_can_be_put_in_between_two_frames_and_nowhere_else() -> None:
+    stream = b"".join(Frame(kind, size, masked=True).encode() for kind, size in ((TEXT, 3), (PING, 0), (TEXT, 200)))
+    ends = {0, 9, 15, len(stream)}
+    for cut in range(len(stream) + 1):
+        frames = Frames()
+        frames.take(stream[:cut])
+        assert frames.is_between is (cut in ends)
+    frames.take(b"\x83\x00")
+    assert not frames.is_between
+    assert not Bytes().is_between
+
+
+def test_a_goodbye_is_a_frame_that_says_why() -> None:
+    assert goodbye(1001) == b"\x88\x02\x03\xe9"
+    masked = goodbye(1001, is_masked=True)
+    assert masked[1] & 0x80
+    payload = bytes(byte ^ masked[2 + at % 4] for at, byte in enumerate(masked[6:]))
+    assert payload == b"\x03\xe9"
+    for raw in (goodbye(1008), masked):
+        frames = Frames()
+        assert not frames.take(raw)
+        assert frames.is_between

@@ -7,22 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torpor.proxy.answer import answer_ends, own_cookie, parse_answer
 from torpor.proxy.body import Body
 from torpor.proxy.head import (
     LARGEST_HEAD_BYTES,
     MOST_HEADERS,
+    PLATFORM_COOKIES,
     BadHead,
     Chunked,
     Framing,
     Head,
     Length,
     NoBody,
+    Origin,
+    Part,
     UntilClose,
-    answer_ends,
     head_ends,
+    name_of,
     parse,
-    parse_answer,
-    pass_back,
     pass_on,
 )
 
@@ -39,7 +41,7 @@ def got(*headers: bytes, target: bytes = b"/", host: bytes = b"localhost:8080") 
 
 
 def inside(*headers: bytes) -> Head:
-    return pass_on(got(*headers, host=b"ada.localhost:8080"), client="127.0.0.1", to_workspace=True)
+    return parse(pass_on(got(*headers, host=b"ada.localhost:8080"), Origin("127.0.0.1"), to_workspace=True))
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -52,6 +54,8 @@ REFUSED = {
     "a tab between": (400, made(b"GET\t/ HTTP/1.1", HOST)),
     "a space in the target": (400, made(b"GET /a b HTTP/1.1", HOST)),
     "a control character in the target": (400, made(b"GET /a\x7fb HTTP/1.1", HOST)),
+    "a name without an end": (431, made(b"GET / HTTP/1.1", HOST, b"A" * 300 + b": b")),
+    "a host without an end": (400, made(b"GET / HTTP/1.1", b"Host: " + b"a" * 300)),
     "an empty line first": (400, b"\r\n" + made(b"GET / HTTP/1.1", HOST)),
     "TLS": (400, b"\x16\x03\x01\x02\x00\x01"),
     "HTTP/0.9": (400, made(b"GET /", HOST)),
@@ -79,6 +83,7 @@ REFUSED = {
     "a bell in a value": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\ac")),
     "a bare CR": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\rContent-Length: 5")),
     "a bare LF": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\nContent-Length: 5")),
+    "a CR and an LF apart": (400, made(b"GET / HTTP/1.1", HOST, b"A: b\rC: d\nContent-Length: 5")),
     "LF line ends": (400, b"GET / HTTP/1.1\nHost: localhost\n\n"),
     "length and chunked": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: 5", b"Transfer-Encoding: chunked")),
     "chunked and length": (400, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: chunked", b"Content-Length: 5")),
@@ -88,7 +93,7 @@ REFUSED = {
     "a negative length": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: -5")),
     "a length in hex": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: 0x5")),
     "an empty length": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length:")),
-    "an endless length": (400, made(b"POST / HTTP/1.1", HOST, b"Content-Length: " + b"9" * 19)),
+    "an endless length": (413, made(b"POST / HTTP/1.1", HOST, b"Content-Length: " + b"9" * 19)),
     "another coding": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: gzip")),
     "two codings": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: gzip, chunked")),
     "chunked twice": (501, made(b"POST / HTTP/1.1", HOST, b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked")),
@@ -147,8 +152,10 @@ def test_target_and_headers_survive_byte_for_byte(
     method: bytes, target: bytes, given_headers: list[tuple[bytes, bytes]]
 ) -> None:
     head = Head(method, target, b"HTTP/1.1", ((b"hOsT", b"localhost:1"), *given_headers))
-    assert parse(head.render()) == head
-    assert parse(head.render()).render() == head.render()
+    for _ in range(2):
+        # What is remembered is the same as what is read.
+        assert parse(head.render()) == head
+        assert parse(head.render()).render() == head.render()
 
 
 @given(st.text(VISIBLE[:94], max_size=30).map(lambda text: b"/" + text.encode()), headers)
@@ -175,14 +182,14 @@ def test_another_parser_reads_what_we_read(target: bytes, given_headers: list[tu
             self.complete = True
 
     head = Head(b"GET", target, b"HTTP/1.1", ((b"Host", b"ada.localhost"), *given_headers))
-    passed = pass_on(parse(head.render()), client="::1", to_workspace=True)
+    passed = pass_on(parse(head.render()), Origin("::1"), to_workspace=True)
     seen = Seen()
     parser = httptools.HttpRequestParser(seen)
-    parser.feed_data(passed.render())
+    parser.feed_data(passed)
     assert seen.complete
-    assert seen.target == passed.target
-    assert seen.headers == list(passed.headers)
-    assert not seen.keeps_alive
+    assert seen.target == target
+    assert seen.headers == list(parse(passed).headers)
+    assert seen.keeps_alive
 
 
 def test_an_absolute_target_becomes_the_path_that_it_names() -> None:
@@ -217,7 +224,7 @@ def test_what_is_set_and_what_is_dropped() -> None:
         b"Connection: keep-alive, X-Mine, Cookie, Host",
         b"X-Mine: 1",
         b"Keep-Alive: timeout=5",
-        b"TE: trailers",
+        b"TE: gzip",
         b"Proxy-Authorization: Basic x",
         b"Upgrade: h2c",
         b"Cookie: torpor_session=abc",
@@ -225,21 +232,60 @@ def test_what_is_set_and_what_is_dropped() -> None:
         b"a: 1",
         b"A: 2",
     )
-    assert pass_on(head, client="::1", to_workspace=False).headers == (
+    assert parse(pass_on(head, Origin("::1", b"https"), to_workspace=False)).headers == (
         (b"Host", b"localhost:8080"),
         (b"Cookie", b"torpor_session=abc"),
         (b"Authorization", b"Bearer torpor_abc"),
         (b"a", b"1"),
         (b"A", b"2"),
         (b"X-Forwarded-For", b"::1"),
-        (b"X-Forwarded-Proto", b"http"),
+        (b"X-Forwarded-Proto", b"https"),
         (b"X-Forwarded-Host", b"localhost:8080"),
-        (b"Connection", b"close"),
     )
+
+
+def test_who_can_speak_of_where_it_came_from() -> None:
+    head = inside(
+        b"X-Forwarded-For: 6.6.6.6", b"X_FORWARDED-for: 6.6.6.6", b"x_torpor_token: a", b"X-Torpor-Token: a", b"X_Real_IP: 6"
+    )
+    assert [name for name, _ in head.headers] == [b"Host", b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host"]
+
+
+def test_trailers_may_be_asked_for_and_nothing_else_of_that_kind() -> None:
+    head = inside(b"Connection: TE", b"TE: gzip, Trailers")
+    assert (head.values(b"te"), head.values(b"connection")) == ((b"trailers",), (b"TE",))
+    assert inside(b"Connection: TE", b"TE: gzip").values(b"te") == ()
+
+
+def test_an_old_client_gets_an_answer_that_it_understands() -> None:
+    head = parse(pass_on(parse(made(b"GET / HTTP/1.0", HOST)), Origin("::1"), to_workspace=True))
+    assert (head.version, head.values(b"connection")) == (b"HTTP/1.0", (b"close",))
+
+
+def test_which_connections_end_with_their_answer() -> None:
+    assert not got().closes
+    assert not got(b"Connection: keep-alive").closes
+    assert got(b"Connection: a, Close").closes
+    assert parse(made(b"GET / HTTP/1.0", HOST, b"Connection: keep-alive")).closes
+
+
+def test_every_header_that_is_ours_to_mind_is_known_in_any_case() -> None:
+    names = {
+        Part.COOKIE: b"cookie",
+        Part.TOKEN: b"x-torpor-token",
+        Part.LENGTH: b"content-length",
+        Part.CODING: b"transfer-encoding",
+    }
+    for part, name in names.items():
+        for spelled in (name, name.upper(), name.title()):
+            meaning = name_of(spelled)
+            assert meaning is not None
+            assert meaning.part is part
 
 
 COOKIES = {
     b"torpor_session=abc": (),
+    b"torpor_door=abc; __Host-torpor_session=abc; a=1; __Host-torpor_door=abc; torpor_knock=abc": (b"a=1",),
     b" torpor_session = abc ;": (),
     b"a=1; torpor_session=abc; b=2": (b"a=1; b=2",),
     b"torpor_session=abc;a=1": (b"a=1",),
@@ -267,7 +313,7 @@ def test_other_tokens_go_in(value: bytes) -> None:
 
 def test_an_upgrade_keeps_its_words() -> None:
     head = inside(b"Connection: keep-alive, Upgrade", b"Upgrade: WebSocket", b"Keep-Alive: 1")
-    assert head.values(b"connection") == (b"keep-alive, Upgrade",)
+    assert head.values(b"connection") == (b"Upgrade",)
     assert head.values(b"upgrade") == (b"WebSocket",)
     assert head.values(b"keep-alive") == ()
 
@@ -285,7 +331,7 @@ def test_an_upgrade_keeps_its_words() -> None:
 )
 def test_what_is_no_upgrade_goes_on_as_a_plain_request(lines: tuple[bytes, ...]) -> None:
     head = inside(*lines)
-    assert head.values(b"connection") == (b"close",)
+    assert head.values(b"connection") == ()
     assert head.values(b"upgrade") == ()
 
 
@@ -319,24 +365,68 @@ def test_default_ports_and_no_origin() -> None:
 # ── the answer ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_answer_is_the_last_on_its_connection_and_otherwise_untouched() -> None:
+def test_an_answer_goes_back_without_what_is_not_for_the_client() -> None:
     raw = (
-        b"HTTP/1.1 200 Fine\r\nA: b\r\nConnection: keep-alive\r\nKEEP-ALIVE: timeout=5\r\n"
-        b"set-cookie: torpor_session=x\r\na:  c \r\n\r\n"
+        b"HTTP/1.1 200 Fine\r\nA: b\r\nConnection: keep-alive, X-Mine\r\nKEEP-ALIVE: timeout=5\r\nX-Mine: 1\r\n"
+        b'Clear-Site-Data: "cookies"\r\nset-cookie: torpor_session=x\r\nSet-Cookie: a=b; Domain=example.org; Path=/\r\n'
+        b"a:  c \r\n\r\n"
     )
     assert answer_ends(raw + b"body") == len(raw)
     assert answer_ends(raw[:-1]) is None
-    assert pass_back(parse_answer(raw), from_workspace=True).render() == (
-        b"HTTP/1.1 200 Fine\r\nA: b\r\na:  c \r\nConnection: close\r\n\r\n"
+    answer = parse_answer(raw, from_workspace=True)
+    assert answer.render(closes=True) == (
+        b"HTTP/1.1 200 Fine\r\nA: b\r\nSet-Cookie: a=b; Path=/\r\na:  c \r\nConnection: close\r\n\r\n"
     )
-    assert b"set-cookie: torpor_session=x" in pass_back(parse_answer(raw), from_workspace=False).lines
+    assert (answer.keeps_s, answer.closes, answer.is_as_it_came) == (5, False, False)
+    from_platform = parse_answer(raw, from_workspace=False)
+    assert b"set-cookie: torpor_session=x" in from_platform.lines
+    assert b'Clear-Site-Data: "cookies"' in from_platform.lines
 
 
-def test_interim_answers_and_switches_keep_their_connection() -> None:
+def test_an_answer_of_which_all_goes_back_is_not_made_anew() -> None:
+    raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSet-Cookie: a=b; Path=/\r\nContent-Length: 3\r\n\r\n"
+    answer = parse_answer(raw, from_workspace=True)
+    assert answer.is_as_it_came
+    assert answer.render() == raw
+
+
+SET_COOKIES = {
+    b"a=b": b"a=b",
+    b"a=b; HttpOnly; Domain=.example.org;SameSite=Lax": b"a=b; HttpOnly;SameSite=Lax",
+    b"a=b;DOMAIN = example.org": b"a=b",
+    b"a=b; domain": b"a=b",
+    b"=torpor_session=x": None,
+    b" = torpor_door = x": None,
+    b"torpor_session": None,
+    b"torpor_sessions=x": b"torpor_sessions=x",
+}
+
+
+@pytest.mark.parametrize("cookie", SET_COOKIES, ids=repr)
+def test_which_cookies_a_workspace_may_set(cookie: bytes) -> None:
+    assert own_cookie(cookie) == SET_COOKIES[cookie]
+
+
+@pytest.mark.parametrize("name", sorted(PLATFORM_COOKIES))
+def test_no_workspace_sets_a_cookie_of_the_platforms(name: bytes) -> None:
+    assert own_cookie(name + b"=x; Path=/") is None
+
+
+def test_an_old_server_and_one_with_its_own_line_ends() -> None:
+    old = parse_answer(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", from_workspace=True)
+    assert old.closes
+    assert old.render() == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
+    assert not parse_answer(b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n\r\n", from_workspace=True).closes
+    raw = b"HTTP/1.1 200 OK\nA: b\r\nContent-Length: 3\n\n\r\n\r\n"
+    assert answer_ends(raw) == len(raw) - 4
+    assert parse_answer(raw[:-4], from_workspace=True).render() == b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 3\r\n\r\n"
+
+
+def test_interim_answers_and_switches() -> None:
     raw = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    assert pass_back(parse_answer(raw), from_workspace=True).render() == raw
-    assert parse_answer(b"HTTP/1.1 100 Continue\r\n\r\n").is_interim
-    assert not parse_answer(raw).is_interim
+    assert parse_answer(raw, from_workspace=True).render() == raw
+    assert parse_answer(b"HTTP/1.1 100 Continue\r\n\r\n", from_workspace=True).is_interim
+    assert not parse_answer(raw, from_workspace=True).is_interim
 
 
 @pytest.mark.parametrize(
@@ -345,24 +435,63 @@ def test_interim_answers_and_switches_keep_their_connection() -> None:
         (UntilClose(), b"GET", 200, []),
         (Length(5), b"GET", 200, [b"content-length:5 "]),
         (Length(5), b"GET", 200, [b"Content-Length: 5", b"Content-Length: 5"]),
-        (UntilClose(), b"GET", 200, [b"Content-Length: 5", b"Content-Length: 6"]),
         (NoBody(), b"GET", 200, [b"Content-Length: 0"]),
         (NoBody(), b"HEAD", 200, [b"Content-Length: 5"]),
         (NoBody(), b"GET", 304, [b"Content-Length: 5"]),
         (NoBody(), b"DELETE", 204, []),
         (Chunked(), b"GET", 200, [b"Transfer-Encoding: chunked"]),
-        (Chunked(), b"GET", 200, [b"transfer-encoding:gzip, Chunked", b"Content-Length: 5"]),
+        (Chunked(), b"GET", 200, [b"transfer-encoding: Chunked ", b"Content-Length: 5"]),
+        (Chunked(), b"GET", 200, [b"Connection: x-foo", b"Content-Length: 5", b"Transfer-Encoding: chunked", b"X-Foo: a"]),
+        (NoBody(), b"GET", 204, [b"Connection: x-foo", b"Content-Length: 5", b"Transfer-Encoding: chunked"]),
         (UntilClose(), b"GET", 200, [b"Transfer-Encoding: gzip"]),
     ],
 )
 def test_the_framing_of_an_answer(framing: Framing, method: bytes, status: int, lines: list[bytes]) -> None:
-    assert parse_answer(made(b"HTTP/1.1 %d OK" % status, *lines)).framing(method) == framing
+    answer = parse_answer(made(b"HTTP/1.1 %d OK" % status, *lines), from_workspace=True)
+    assert answer.framing(method) == framing
+    # To whoever reads it next it says the same, and says it once.
+    said = answer.render().lower()
+    if status != 304 and method != b"HEAD":
+        assert said.count(b"content-length") == isinstance(framing, Length) or framing == NoBody()
+    assert not (b"content-length" in said and b"transfer-encoding" in said)
+    assert b"x-foo" not in said
 
 
-@pytest.mark.parametrize("raw", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/2 200\r\n\r\n", b"\r\n\r\n", b"HTTP/1.1 20 x\r\n\r\n"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"\r\n\r\n",
+        b"HTTP/1.1 20 x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\rc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\rc\nSet-Cookie: torpor_session=evil\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked, chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: \0\r\n\r\n",
+    ],
+)
 def test_what_is_no_answer(raw: bytes) -> None:
     with pytest.raises(BadHead):
-        parse_answer(raw)
+        parse_answer(raw, from_workspace=True)
+
+
+@given(st.binary(max_size=300))
+def test_whatever_comes_back_is_read_or_refused(noise: bytes) -> None:
+    for raw in (noise + b"\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + noise + b"\r\n\r\n"):
+        with suppress(BadHead):
+            end = answer_ends(raw)
+            assert end is not None
+            answer = parse_answer(raw[:end], from_workspace=True)
+            assert parse_answer(answer.render(), from_workspace=True).render() == answer.render()
 
 
 # ── the body ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -414,7 +543,13 @@ def test_a_body_with_a_length_ends_where_it_ends(data: bytes, behind: bytes, cut
         b"2\r\nabc\r\n",
         b"2\r\nab\n",
         b"5;" + b"x" * 5000,
+        b"2\r\nabc",
         b"0\r\nTrailer: a\rb\r\n",
+        b"0\r\nno colon\r\n",
+        b"0\r\n folded: a\r\n",
+        b"0\r\nContent-Length: 5\r\n",
+        b"0\r\nX-Forwarded-For: 6.6.6.6\r\n",
+        b"0\r\nHost: evil.example\r\n",
         b"0\r\n" + b"A: b%s\r\n" % (b"c" * 4000) * 5,
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, unix_serve
 
+from tests.proxy.open_gate import OpenGate, passing
 from torpor import metrics
 from torpor.activity import Touches
 from torpor.bus.activity import Activity
@@ -18,8 +19,9 @@ from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.ports import Address, Use
 from torpor.proxy.front import Front
+from torpor.proxy.gate import Verdict
+from torpor.proxy.head import Head
 from torpor.proxy.leases import ConnectionLeases
-from torpor.proxy.route import Place, Running, Unknown
 
 pytestmark = pytest.mark.anyio
 
@@ -57,16 +59,18 @@ async def staged(folder: Path, url: str) -> AsyncIterator[Stage]:
     touches = Touches(activity)
     leases = ConnectionLeases(activity, touches.touch, lease_s=LEASE_S)
 
-    async def find(name: str) -> Place:
-        if name == "nobody":
-            return Unknown(name)
-        return Running(name, Address(unix_path=str(folder / "w")), name, made.standby_ttl_s)
+    def watched(head: Head, client: str) -> Verdict:
+        name = head.host.partition(".")[0]
+        return passing(Address(unix_path=str(folder / "w")), use=leases.of(name, standby_ttl_s=made.standby_ttl_s))
 
     async def echo(connection: ServerConnection) -> None:
         async for message in connection:
             await connection.send(message)
 
-    front = Front(platform=Address(unix_path="/nowhere"), find=find, port=0, usage=leases)
+    names = ("ada", "eve", "before", "closed", "during")
+    gate = OpenGate({"localhost": passing(Address(unix_path="/nowhere"))})
+    gate.verdicts.update(dict.fromkeys(names, watched))
+    front = Front(gate, port=0)
     made = Stage(front, activity, leases, folder)
     touching = asyncio.create_task(touches.run())
     try:
@@ -237,7 +241,7 @@ async def test_quick_requests_cost_the_bus_one_message(stage: Stage) -> None:
     before = await commands()
     for _ in range(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: ada.localhost\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: ada.localhost\r\nConnection: close\r\n\r\n")
         await reader.read()
         writer.close()
     await stage.until(lambda use: use.idle_timer_s is not None)
@@ -317,15 +321,14 @@ async def test_requests_and_connections_are_counted(stage: Stage) -> None:
     def connections() -> float:
         return metrics.REGISTRY.get_sample_value("torpor_proxy_connections") or 0
 
-    before = {outcome: counted(outcome) for outcome in ("tunnel", "unknown", "bad_request", "no_answer", "misdirected")}
+    before = {outcome: counted(outcome) for outcome in ("tunnel", "unknown", "bad_request", "no_answer")}
     at_first = connections()
     client = await stage.connect()
     assert connections() == at_first + 1
     for raw in (
-        b"GET / HTTP/1.1\r\nHost: nobody.localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: nobody.localhost\r\nConnection: close\r\n\r\n",
         b"nonsense\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
         writer.write(raw)

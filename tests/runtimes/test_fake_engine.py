@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from tests.engine import EngineProcess, engine_process, started_twice
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
@@ -127,6 +129,106 @@ async def test_where_programs_answer_is_known_without_asking(engine: EngineProce
         await until(lambda: proxy.address(home.workspace_id) == there)
         await fate.end_program(home.workspace_id, 1, "goodbye")
         await until(lambda: proxy.address(home.workspace_id) is None)
+
+
+# ── what answers in a container ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def answers(
+    runtime: RemoteFake, home: Home, port: int | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = runtime.address(home.workspace_id, port)
+    assert address is not None
+    reader, writer = await asyncio.open_unix_connection(address.unix_path)
+    writer.write(address.preamble)
+    return reader, writer
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = next((line.split()[1] for line in head.splitlines() if line.lower().startswith("content-length")), "0")
+    return int(head.split()[1]), await reader.readexactly(int(length))
+
+
+@pytest.fixture
+async def proxy(engine: EngineProcess) -> AsyncIterator[RemoteFake]:
+    """A client that follows what runs."""
+    async with client(engine) as proxy:
+        await proxy.start()
+        yield proxy
+
+
+async def up(engine: EngineProcess, proxy: RemoteFake) -> Home:
+    """Started by somebody who is gone by now."""
+    async with client(engine) as controller:
+        home = await ready_home(controller)
+        await start(controller, home)
+    await until(lambda: proxy.address(home.workspace_id) is not None)
+    return home
+
+
+async def test_every_port_answers_http_and_says_which_it_is(engine: EngineProcess, proxy: RemoteFake) -> None:
+    home = await up(engine, proxy)
+    for port in (None, 8000):
+        reader, writer = await answers(proxy, home, port)
+        for target in ("/a?b=c", "/again"):
+            writer.write(f"GET {target} HTTP/1.1\r\nHost: a\r\nX-Twice: 1\r\nX-Twice: 2\r\n\r\n".encode())
+            status, body = await answer(reader)
+            told = json.loads(body)
+            assert (status, told["workspace"], told["port"]) == (200, home.workspace_id, str(port or "program"))
+            assert (told["method"], told["target"]) == ("GET", target)
+            assert [value for name, value in told["headers"] if name == "X-Twice"] == ["1", "2"]
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert await answer(reader) == (100, b"")
+        writer.write(b"4\r\nping\r\n0\r\n\r\n")
+        assert await answer(reader) == (200, b"ping")
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert (await answer(reader))[0] == 200
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_websocket_outlives_whoever_started_its_container(engine: EngineProcess, proxy: RemoteFake) -> None:
+    home = await up(engine, proxy)
+    address = proxy.address(home.workspace_id, 3000)
+    assert address is not None
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(address.unix_path))
+        line.sendall(address.preamble)
+        line.setblocking(False)
+        async with connect("ws://localhost/", sock=line, compression=None) as websocket:
+            for said in ("text", b"bytes", b"x" * 100_000):
+                await websocket.send(said)
+                assert await websocket.recv() == said
+            await websocket.send(["in ", "parts"])
+            assert await websocket.recv() == "in parts"
+            await (await websocket.ping())
+            # Another controller, and another, as after a restart.
+            for _ in range(2):
+                async with client(engine) as controller:
+                    await start(controller, home)
+            await websocket.send("still here")
+            assert await websocket.recv() == "still here"
+            async with client(engine) as controller:
+                await controller.ensure_no_container(home.workspace_id, OLDER)
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(websocket.recv(), 10)
+
+
+async def test_nothing_answers_where_nothing_listens(engine: EngineProcess, proxy: RemoteFake, fate: RemoteFate) -> None:
+    await fate.set(starts_ready=False)
+    home = await up(engine, proxy)
+    reader, writer = await answers(proxy, home)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    programs = proxy.address(home.workspace_id)
+    assert programs is not None
+    for nonsense in (b"nobody 80\n", b"\n", b"\xff\n", b"one two three\n", f"{home.workspace_id} shell\nR\0".encode()):
+        reader, writer = await asyncio.open_unix_connection(programs.unix_path)
+        writer.write(nonsense)
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -285,12 +387,12 @@ async def test_a_verb_that_is_none_is_answered(engine: EngineProcess) -> None:
 
 
 def test_only_its_user_may_connect(engine: EngineProcess) -> None:
-    assert stat.S_IMODE(engine.socket.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(path.stat().st_mode) for path in engine.socket.parent.iterdir()} == {0o600}
 
 
 def test_asked_to_end_it_leaves_nothing(engine: EngineProcess) -> None:
     assert engine.stop() == 0
-    assert not engine.socket.exists()
+    assert list(engine.socket.parent.iterdir()) == []
 
 
 def test_it_ends_with_the_one_who_started_it(engine: EngineProcess) -> None:

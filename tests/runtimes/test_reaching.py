@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.runtime_contract import FENCE, unheard, until_ended, until_ready
+from tests.contracts.runtime_contract import FENCE, free_port, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
-from torpor.domain.errors import Code, Failed
-from torpor.inside.agent import EXIT, frame, read_frame
+from torpor.domain.errors import Code, Failed, Refused
+from torpor.inside.agent import EXIT, TAKEN, frame, read_frame
 from torpor.ports import Home
-from torpor.runtimes.process import agent_client
+from torpor.runtimes.process import Options, agent_client
 from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet, usable_nameservers
 from torpor.runtimes.process.placeholders import Known
 from torpor.runtimes.process.tools import ToolFailed
@@ -47,6 +47,75 @@ async def test_an_agent_that_talks_nonsense_is_an_error_of_ours(tmp_path: Path) 
         with pytest.raises(Failed) as failure:
             await agent_client.execute(str(tmp_path / "control"), ["true"], b"", most_bytes=99)
     assert failure.value.code is Code.INTERNAL
+
+
+async def test_an_agent_that_talks_nonsense_has_no_shell(tmp_path: Path) -> None:
+    said: list[bytes] = [frame(EXIT, b"well"), frame(TAKEN, b"all"), b"O\xff\xff\xff\xff", b"O\0", b""]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_frame(reader)
+        writer.write(said.pop())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer, tmp_path / "control"):
+        while said:
+            shell = await agent_client.shell(str(tmp_path / "control"), columns=80, rows=24)
+            async with asyncio.timeout(10):
+                assert await shell.read() == b""
+                await shell.write(b"x" * (1 << 20))
+                with pytest.raises((Failed, Refused)):
+                    await shell.exit_code()
+            await shell.close()
+    with pytest.raises(Refused) as refusal:
+        await agent_client.shell(str(tmp_path / "nobody"), columns=80, rows=24)
+    assert refusal.value.code == "not_running"
+
+
+@pytest.mark.parametrize("own_network", [True, False], ids=["own network", "shared network"])
+async def test_a_port_is_named_by_a_line_however_it_comes(make_machine: MakeMachine, own_network: bool) -> None:
+    machine = make_machine(Options(grace_s=2.0, own_network=own_network))
+    await machine.process.start()
+    port = free_port()
+    home = await machine.home()
+    await machine.up(machine.serving_on(home, port))
+    await until_ready(machine, home)
+    address = machine.runtime.address(home.workspace_id, port)
+    assert address is not None
+
+    async def said(*parts: bytes) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(address.unix_path)
+        try:
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+            return await asyncio.wait_for(reader.read(), 10)
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+    named = address.preamble
+    assert await said(named + b"ping") == b"you said ping"
+    assert await said(named, b"ping") == b"you said ping"
+    assert await said(named[:2], named[2:] + b"ping") == b"you said ping"
+    for nonsense in (b"\n", b"0\n", b"65536\n", b"-1\n", b"+80\n", b" 80\n", b"80\r\n", b"GET / HTTP/1.1\r\n", b"0000080\n"):
+        assert await said(nonsense, b"ping") == b"", nonsense
+
+
+async def test_on_a_shared_network_a_port_of_the_machine_is_not_reached(make_machine: MakeMachine) -> None:
+    machine = make_machine(Options(grace_s=2.0, own_network=False))
+    await machine.process.start()
+    home = await machine.up()
+
+    def connected(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"a secret")
+        writer.close()
+
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await machine.ask(home.workspace_id, b"ping", port) == b""
 
 
 async def test_a_half_close_passes_and_nothing_is_lost(machine: Machine) -> None:
@@ -155,3 +224,18 @@ async def test_abilities_can_be_asked_without_starting(make_machine: MakeMachine
     ]
     assert all(ability.how for ability in found)
     assert Home("a", 1)
+
+
+async def test_whoever_waits_for_a_program_is_told_as_soon_as_it_answers(machine: Machine) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    machine.process._on_change = told.put_nowait
+    home = await machine.home()
+    await machine.runtime.ensure_running(machine.serving(home), FENCE, unheard)
+    async with asyncio.timeout(20):
+        assert await told.get() == home.workspace_id
+    seen = (await machine.runtime.observe()).of(home.workspace_id).container
+    assert seen is not None
+    assert seen.ready
+    await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+    async with asyncio.timeout(20):
+        assert await told.get() == home.workspace_id, "and again when it ends"

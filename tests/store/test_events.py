@@ -34,6 +34,7 @@ TOLD = {
     "deleted_at": ("desired_state = 'DELETED', deleted_at = now()", "state_changed"),
     "purge": ("desired_state = 'DELETED', deleted_at = now(), purge = true", "state_changed"),
     "progress_total": ("progress_total = 100", "state_changed"),
+    "shares": ("""shares = '{"bob": "use"}'""", "state_changed"),
 }
 # And of those that concern nobody else. What is due or claimed, and when it was used, changes all the time.
 SILENT = {
@@ -322,6 +323,22 @@ async def test_nobody_begins_a_term_while_the_old_one_numbers(here: Here) -> Non
     await other.close()
     with pytest.raises(Deposed):
         await here.number()
+
+
+async def test_who_it_is_taken_from_is_told_of_in_that_very_change(here: Here) -> None:
+    one = await here.create("one")
+    for shares in ('{"bob": "use", "eve": "use"}', '{"bob": "manage", "eve": "use"}', '{"eve": "use"}', "{}"):
+        await here.db.execute("UPDATE workspaces SET shares = $2::jsonb WHERE id = $1", one, shares)
+    await here.db.execute("UPDATE workspaces SET name = 'other'")
+    events = (await here.outbox.number(TERM, limit=100)).events
+    assert [sorted(event.unshared) for event in events] == [[], [], [], ["bob"], ["eve"], []]
+    bobs = Sight(owner_id=str(here.bob), username="bob")
+    seen = await here.store.after(0, bobs, limit=100)
+    assert [event.id for event in seen.events] == [events[1].id, events[2].id, events[3].id]
+    assert (seen.reached, seen.takes_from(bobs)) == (events[-1].id, True)
+    assert not (await here.store.after(events[3].id, bobs, limit=100)).events
+    first = await here.store.after(0, bobs, limit=1)
+    assert (first.reached, first.takes_from(bobs)) == (events[1].id, False)
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -40,9 +40,9 @@ async def owner(database_url: str) -> Any:
     ("statement", "arguments", "index"),
     [
         ("living_by_name", ("w7",), "workspaces_name"),
-        ("workspace_by_name", ("w7", None, False), "workspaces_by_name"),
-        ("workspace_by_name", ("w7", None, True), "workspaces_by_name"),
-        ("list_workspaces", (None, None, None, None, 101), "workspaces_in_order"),
+        ("workspace_by_name", ("w7", None, False, None), "workspaces_by_name"),
+        ("workspace_by_name", ("w7", None, True, None), "workspaces_by_name"),
+        ("list_workspaces", (None, None, None, None, 101, None), "workspaces_in_order"),
     ],
 )
 async def test_only_what_is_asked_for_is_read(owner: Any, statement: str, arguments: tuple[Any, ...], index: str) -> None:

@@ -37,7 +37,7 @@ async def test_compare_and_set_and_fence(database_url: str) -> None:
         assert await here.controller_store.persist([stale], life=life) == frozenset(), "the row has moved on"
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
         assert await here.controller_store.persist([change], life=life) == frozenset(), "the wish has changed"
-        assert await here.wishes.history(here.user, "demo") == [], "nothing of a refused change is written"
+        assert (await here.wishes.history(here.user, "demo")).items == [], "nothing of a refused change is written"
 
         ((row,), now) = ((await here.controller_store.load_due(here.hold())).workspaces, loaded.now)
         change = replace(change, before=row, after=replace(begun, wish_version=row.wish_version))
@@ -53,7 +53,7 @@ async def test_compare_and_set_and_fence(database_url: str) -> None:
             closed=AttemptClosed(OP_ID, 1, Outcome.TURNED),
         )
         assert await here.controller_store.persist([turned], life=life) == {row.id}
-        history = await here.wishes.history(here.user, "demo")
+        history = (await here.wishes.history(here.user, "demo")).items
         assert [(one.kind, one.outcome) for one in history] == [
             (Operation.STOPPING, None),
             (Operation.STARTING, Outcome.TURNED),

@@ -24,6 +24,7 @@ SERVICE_WRITES = {
     "standby_ttl_s": "60",
     "archive_ttl_s": "60",
     "last_access_at": "now()",
+    "shares": "'{}'",
 }
 CONTROLLER_WRITES = {
     "version": "version + 1",
@@ -160,6 +161,33 @@ async def test_one_operation_at_a_time_in_the_history(populated: str) -> None:
     ],
 )
 async def test_who_collects_and_who_asks_for_it(database_url: str, role: Role, statement: str, is_allowed: bool) -> None:
+    database = await Database.open(database_url, role)
+    try:
+        if is_allowed:
+            await database.execute(statement)
+        else:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await database.execute(statement)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("role", "statement", "is_allowed"),
+    [
+        (Role.SERVICE, "INSERT INTO audit (username, how, action) VALUES ('ada', 'SYSTEM', 'x')", True),
+        # What was written down stays as it is.
+        (Role.SERVICE, "UPDATE audit SET username = 'bob'", False),
+        (Role.SERVICE, "DELETE FROM audit", False),
+        (Role.CONTROLLER, "SELECT * FROM audit", False),
+        (Role.CONTROLLER, "INSERT INTO audit (username, how, action) VALUES ('ada', 'SYSTEM', 'x')", False),
+        (Role.SERVICE, "DELETE FROM creations", True),
+        (Role.SERVICE, "UPDATE creations SET key = 'x'", False),
+        (Role.CONTROLLER, "SELECT * FROM creations", False),
+        (Role.CONTROLLER, "SELECT * FROM door_codes", False),
+    ],
+)
+async def test_who_writes_down_what_people_do(database_url: str, role: Role, statement: str, is_allowed: bool) -> None:
     database = await Database.open(database_url, role)
     try:
         if is_allowed:

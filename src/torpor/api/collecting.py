@@ -12,13 +12,12 @@ from typing import Any
 from fastapi import APIRouter
 
 from torpor.api import wire
-from torpor.api.door import SignedIn
-from torpor.domain.errors import Refused
+from torpor.api.door import Asking
 from torpor.domain.retention import IS_ORPHAN, Action, Decision, Holder, Retention, Terms
 from torpor.orphans import decisions, look, strangers
 from torpor.ports import Archives
 from torpor.store.collecting import CollectingStore, Housekeeping
-from torpor.store.for_service import User
+from torpor.wishes import Wishes
 
 ITEMS_AT_MOST = 1000
 
@@ -33,34 +32,27 @@ class Collecting:
     """For as long as no leader has said which one it goes by."""
 
 
-def gc_routes(collecting: Collecting) -> APIRouter:
+def gc_routes(collecting: Collecting, wishes: Wishes) -> APIRouter:
     router = APIRouter(tags=["gc"])
     previewed = _Shared(lambda: _preview(collecting))
 
     @router.get("/gc")
-    async def preview(user: SignedIn) -> wire.GcPreview:
+    async def preview() -> wire.GcPreview:
         """What a collection would do now. Nothing is written."""
-        _require_admin(user)
         return await previewed()
 
     @router.get("/gc/report")
-    async def report(user: SignedIn) -> wire.GcStanding:
+    async def report() -> wire.GcStanding:
         """When archives were collected last, and what came of it."""
-        _require_admin(user)
         return _standing(await collecting.store.housekeeping())
 
     @router.post("/gc", status_code=202)
-    async def request(user: SignedIn) -> wire.GcRequested:
+    async def request(caller: Asking) -> wire.GcRequested:
         """Ask the leader for a collection now."""
-        _require_admin(user)
+        await wishes.collection_requested(caller)
         return wire.GcRequested(requested_at=await collecting.store.request())
 
     return router
-
-
-def _require_admin(user: User) -> None:
-    if not user.is_admin:
-        raise Refused("forbidden", "only an administrator may collect archives")
 
 
 class _Shared:

@@ -9,24 +9,26 @@ import asyncio
 import contextlib
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import structlog
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from torpor.accounts import Accounts
+from torpor.accounts import Accounts, Caller
 from torpor.api import wire
-from torpor.api.door import SignedIn, token_of
+from torpor.api.door import Asking
 from torpor.api.fanout import PAGE, EventFeed, Stream, frame, in_parts
+from torpor.api.staying import until_refused
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.events import BEGINNING, EventKind, body
+from torpor.domain.hosts import Hosts
 from torpor.domain.records import Workspace
 from torpor.store.events import ALL, EventStore, Later, Sight, tellable
-from torpor.store.for_service import User
+from torpor.store.people import User
 from torpor.wishes import Wishes
 
 log = structlog.get_logger()
@@ -48,26 +50,42 @@ class EventStreamResponse(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, parts: AsyncGenerator[bytes], stream: Stream, *, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        parts: AsyncGenerator[bytes],
+        stream: Stream,
+        *,
+        until_ended: Callable[[], Awaitable[None]],
+        on_end: Callable[[], None],
+    ) -> None:
+        """`until_ended` returns once nothing may be sent any more."""
         super().__init__(parts, headers=HEADERS)
         self._parts = parts
         self._stream = stream
+        self._until_ended = until_ended
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self.stream_response(send))
         leaving = asyncio.create_task(self.listen_for_disconnect(receive))
+        watching = asyncio.create_task(self._watch())
         loop = asyncio.get_running_loop()
         self._stream.when_ended(lambda: loop.call_later(LINGER_S, sending.cancel))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sending.cancel()
-            leaving.cancel()
+            for task in (sending, leaving, watching):
+                task.cancel()
             self._on_end()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await asyncio.gather(sending, leaving, watching, return_exceptions=True)
         if not sending.cancelled():
             sending.result()
+
+    async def _watch(self) -> None:
+        try:
+            await self._until_ended()
+        finally:
+            self._stream.end()
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -88,26 +106,24 @@ class Events:
     heartbeat_s: float
 
 
-def event_routes(events: Events, wishes: Wishes, *, base_url: str) -> APIRouter:
+def event_routes(events: Events, wishes: Wishes, accounts: Accounts, *, hosts: Hosts) -> APIRouter:
     router = APIRouter(tags=["events"])
-    followed = _Followed(events, base_url)
+    followed = _Followed(events, wishes, accounts, hosts)
     described: dict[int | str, dict[str, Any]] = {200: {"model": wire.EventOut, "description": "Each event's data."}}
     Since = Annotated[str | None, Header(alias="Last-Event-ID")]  # noqa: N806 - a type
     SinceToo = Annotated[str | None, Query(alias="last_event_id")]  # noqa: N806 - a type
 
     @router.get("/events", status_code=200, response_class=EventStreamResponse, responses=described)
-    async def follow_all(
-        request: Request, user: SignedIn, since: Since = None, since_too: SinceToo = None
-    ) -> StreamingResponse:
-        sight = ALL if user.is_admin else Sight(owner_id=user.id)
-        return await followed.by(Guest(request, user), sight, _event_id(since or since_too))
+    async def follow_all(caller: Asking, since: Since = None, since_too: SinceToo = None) -> StreamingResponse:
+        """Everything that the caller may see."""
+        sight = ALL if caller.is_admin else Sight(owner_id=caller.user.id, username=caller.user.username)
+        return await followed.by(caller, sight, _event_id(since or since_too))
 
     @router.get("/workspaces/{workspace}/events", status_code=200, response_class=EventStreamResponse, responses=described)
-    async def follow(
-        workspace: str, request: Request, user: SignedIn, since: Since = None, since_too: SinceToo = None
-    ) -> StreamingResponse:
-        found = await wishes.find(user, workspace)
-        return await followed.by(Guest(request, user), Sight(workspace_id=found.id), _event_id(since or since_too))
+    async def follow(workspace: str, caller: Asking, since: Since = None, since_too: SinceToo = None) -> StreamingResponse:
+        found = await wishes.find(caller, workspace)
+        sight = Sight(workspace_id=found.id, username=caller.user.username)
+        return await followed.by(caller, sight, _event_id(since or since_too))
 
     return router
 
@@ -118,29 +134,6 @@ def _event_id(said: str | None) -> int | None:
     if not _ID.fullmatch(said):
         raise Refused("bad_event_id", f"{said!r} is not the id of an event that this API gave out")
     return int(said)
-
-
-class Guest:
-    """Who follows."""
-
-    def __init__(self, request: Request, user: User) -> None:
-        self.user = user
-        self._accounts: Accounts = request.app.state.accounts
-        self._token = token_of(request)
-        self._asked_at = asyncio.get_running_loop().time()
-
-    def is_to_be_asked(self, every_s: float) -> bool:
-        return asyncio.get_running_loop().time() >= self._asked_at + every_s
-
-    async def may_stay(self) -> bool:
-        """Whether they are still who they were when they came. A database that cannot be asked has sent nobody away."""
-        self._asked_at = asyncio.get_running_loop().time()
-        try:
-            return await self._accounts.by_token(self._token) == self.user
-        except Refused:
-            return False
-        except Unavailable:
-            return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,22 +148,48 @@ class _Begun:
 
 
 class _Followed:
-    def __init__(self, events: Events, base_url: str) -> None:
+    def __init__(self, events: Events, wishes: Wishes, accounts: Accounts, hosts: Hosts) -> None:
         self._store = events.store
         self._feed = events.feed
         self._heartbeat_s = events.heartbeat_s
-        self._base_url = base_url
+        self._wishes = wishes
+        self._accounts = accounts
+        self._hosts = hosts
         self._reading = asyncio.Semaphore(READING_AT_ONCE)
         self._streams_of: Counter[str] = Counter()
 
-    async def by(self, guest: Guest, sight: Sight, since: int | None) -> EventStreamResponse:
+    async def by(self, caller: Caller, sight: Sight, since: int | None) -> EventStreamResponse:
         # Asked before the answer begins: what is refused or out of reach is then said as such.
         _ = self._feed.cursor
-        stream = Stream()
+        stream = Stream(caller.user.username)
         begun = await (self._as_it_stands(sight, stream) if since is None else self._since(since, sight))
-        self._admit(guest.user)
-        parts = self._parts(guest, sight, begun, stream)
-        return EventStreamResponse(parts, stream, on_end=lambda: self._miss(guest.user))
+        # Whatever is taken from now on comes as an event after those that were read; what was taken before shows here.
+        await self._look(caller, sight)
+        self._admit(caller.user)
+        return EventStreamResponse(
+            self._parts(sight, begun, stream),
+            stream,
+            until_ended=lambda: self._until_ended(caller, sight),
+            on_end=lambda: self._miss(caller.user),
+        )
+
+    async def _look(self, caller: Caller, sight: Sight) -> None:
+        """Refused when this workspace is not theirs to see any more."""
+        if sight.workspace_id is not None:
+            await self._wishes.find(caller, sight.workspace_id)
+
+    async def _until_ended(self, caller: Caller, sight: Sight) -> None:
+        """Returns once they are not to be told any more. What the feed hears of ends a stream there and then."""
+        ends = [self._accounts.until_ended(caller)]
+        if sight.workspace_id is not None:
+            ends.append(until_refused(lambda: self._look(caller, sight), asyncio.Event()))
+        waiting = [asyncio.create_task(end) for end in ends]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     def _admit(self, user: User) -> None:
         if self._streams_of[user.id] >= STREAMS_PER_USER:
@@ -183,7 +202,7 @@ class _Followed:
         if not self._streams_of[user.id]:
             del self._streams_of[user.id]
 
-    async def _parts(self, guest: Guest, sight: Sight, begun: _Begun, stream: Stream) -> AsyncGenerator[bytes]:
+    async def _parts(self, sight: Sight, begun: _Begun, stream: Stream) -> AsyncGenerator[bytes]:
         with self._feed.open(sight, stream), contextlib.suppress(Unavailable):
             if begun.framed:
                 yield begun.framed
@@ -191,33 +210,25 @@ class _Followed:
             if reached is None:
                 async with contextlib.aclosing(self._anew(sight, stream)) as parts:
                     async for reached, framed in parts:  # noqa: B007 - the last one counts
-                        if not await self._may_stay(guest):
+                        if stream.is_ended:
                             return
                         yield framed
             assert reached is not None, "the present state ends with an id"
             while later is not None or reached < self._feed.cursor:
-                if not await self._may_stay(guest):
-                    return
                 later = later or await self._later(reached, sight)
-                if later.is_lost_to(reached):
+                # They come again, and are told how everything stands.
+                if stream.is_ended or later.is_lost_to(reached) or later.takes_from(sight):
                     return
                 async for framed in self._framed(later, stream):
                     yield framed
                 reached, later = later.reached, None
             stream.go_live(after=reached)
-            while not stream.is_ended and await self._may_stay(guest):
+            while not stream.is_ended:
                 framed = await stream.next(within_s=self._heartbeat_s)
                 if not framed and not stream.is_ended:
                     # Nothing waits, so everything that the feed has handed out was sent.
                     framed = frame(body(EventKind.HEARTBEAT, max(reached, self._feed.cursor)))
                 yield framed
-
-    async def _may_stay(self, guest: Guest) -> bool:
-        """Asked again with every heartbeat, also where so much happens that there is none."""
-        if not guest.is_to_be_asked(self._heartbeat_s):
-            return True
-        async with self._reading:
-            return await guest.may_stay()
 
     async def _as_it_stands(self, sight: Sight, stream: Stream) -> _Begun:
         async with self._reading:
@@ -232,7 +243,7 @@ class _Followed:
 
     async def _since(self, event_id: int, sight: Sight) -> _Begun:
         later = await self._later(event_id, sight)
-        if later.is_lost_to(event_id):
+        if later.is_lost_to(event_id) or later.takes_from(sight):
             # Until everything was told the id is the one that asks for it: a client cut off in between asks again.
             return _Begun(frame(body(EventKind.RESET, BEGINNING)), None)
         # Something is always said at once, and be it that nothing was missed.
@@ -264,4 +275,4 @@ class _Followed:
         return in_parts(told.body for told in tellable(later.events, self._json) if stream.is_news(told))
 
     def _json(self, workspace: Workspace) -> dict[str, Any]:
-        return wire.workspace_json(workspace, base_url=self._base_url)
+        return wire.workspace_json(workspace, hosts=self._hosts)

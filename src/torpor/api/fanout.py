@@ -33,6 +33,7 @@ STREAM_HOLDS_BYTES = 4 * 2**20
 # So many are handed out before the streams get their turn to send: one that keeps up never overflows.
 AT_ONCE = 32
 INBOX_HOLDS_BYTES = 32 * 2**20
+EVERYTHING = "everything"
 
 
 def frame(body: Mapping[str, Any]) -> bytes:
@@ -56,7 +57,9 @@ async def in_parts(bodies: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
 class Stream:
     """What waits to be sent to one client, in order, once it has caught up."""
 
-    def __init__(self) -> None:
+    def __init__(self, username: str = "") -> None:
+        self.username = username
+        """Who follows."""
         self.is_ended = False
         self._reached: int | None = None
         self._shown: dict[str, int] = {}
@@ -121,6 +124,20 @@ class Stream:
         return framed
 
 
+def _of_workspace(workspace_id: str) -> str:
+    return f"workspace:{workspace_id}"
+
+
+def _of_user(username: str) -> str:
+    return f"user:{username}"
+
+
+def _followed(sight: Sight) -> str:
+    if sight.workspace_id is not None:
+        return _of_workspace(sight.workspace_id)
+    return _of_user(sight.username) if sight.username is not None else EVERYTHING
+
+
 class EventFeed:
     def __init__(self, store: EventStore, feed: Feed, *, encode: Callable[[Workspace], Mapping[str, Any]]) -> None:
         self._store = store
@@ -129,7 +146,10 @@ class EventFeed:
         self._cursor: int | None = None
         """Everything up to this event was handed out; None: it is not known yet where we stand."""
         self._installation: str | None = None
-        self._streams: dict[Sight, set[Stream]] = {}
+        self._streams: dict[str, set[Stream]] = {}
+        """By whom or what they follow (`_of_workspace`, `_of_user`, `EVERYTHING`)."""
+        self._guests: dict[tuple[str, str], set[asyncio.Event]] = {}
+        """What wakes those who are served by a workspace in another way, by user and workspace."""
         self._inbox: deque[Told] = deque()
         self._inbox_bytes = 0
         self._has_gap = True
@@ -149,7 +169,8 @@ class EventFeed:
     @contextlib.contextmanager
     def open(self, sight: Sight, stream: Stream) -> Iterator[None]:
         """From here on it is counted and can be ended; what it hears begins where it goes live."""
-        among = self._streams.setdefault(sight, set())
+        followed = _followed(sight)
+        among = self._streams.setdefault(followed, set())
         among.add(stream)
         metrics.sse_streams.inc()
         try:
@@ -157,8 +178,22 @@ class EventFeed:
         finally:
             metrics.sse_streams.dec()
             among.discard(stream)
-            if not among and self._streams.get(sight) is among:
-                del self._streams[sight]
+            if not among and self._streams.get(followed) is among:
+                del self._streams[followed]
+
+    @contextlib.contextmanager
+    def taken_from(self, username: str, workspace_id: str) -> Iterator[asyncio.Event]:
+        """Set whenever this workspace may have been taken from this user; at first as well, because nobody listened before."""
+        news = asyncio.Event()
+        news.set()
+        among = self._guests.setdefault((username, workspace_id), set())
+        among.add(news)
+        try:
+            yield news
+        finally:
+            among.discard(news)
+            if not among and self._guests.get((username, workspace_id)) is among:
+                del self._guests[username, workspace_id]
 
     async def run(self) -> None:
         """Until cancelled; then every stream ends."""
@@ -269,13 +304,26 @@ class EventFeed:
     def _hand_out(self, told: Told) -> None:
         if told.id <= self.cursor:
             return
+        if told.unshared:
+            self._end_unshared(told)
         framed: bytes | None = None
-        for sight in (Sight(workspace_id=told.workspace_id), Sight(owner_id=told.owner_id), ALL):
-            for stream in self._streams.get(sight, ()):
+        for followed in (_of_workspace(told.workspace_id), *map(_of_user, told.usernames), EVERYTHING):
+            for stream in self._streams.get(followed, ()):
                 framed = framed or frame(told.body)
                 stream.offer(told, framed)
         # Last: what could not be handed out is read from the database.
         self._cursor = told.id
+
+    def _end_unshared(self, told: Told) -> None:
+        """It is no longer theirs to see. They come again, and are told what is."""
+        for username in told.unshared:
+            for news in self._guests.get((username, told.workspace_id), ()):
+                news.set()
+            for stream in tuple(self._streams.get(_of_user(username), ())):
+                stream.end()
+        for stream in tuple(self._streams.get(_of_workspace(told.workspace_id), ())):
+            if stream.username in told.unshared:
+                stream.end()
 
     async def _warn(self) -> None:
         """It is quiet. Whether nothing happens, or nobody leads who would give ids to what does, only the database knows."""
@@ -288,3 +336,6 @@ class EventFeed:
     def _end_all(self) -> None:
         for stream in [one for among in self._streams.values() for one in among]:
             stream.end()
+        # What was missed may have been just that.
+        for news in [one for among in self._guests.values() for one in among]:
+            news.set()

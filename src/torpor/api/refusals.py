@@ -16,8 +16,12 @@ from torpor.domain.errors import Failed, Refused, Unavailable
 STATUS_OF: Mapping[str, int] = {
     "unauthorized": 401,
     "bad_credentials": 401,
+    "sign_in_refused": 401,
     "forbidden": 403,
+    "scope_missing": 403,
     "cross_site": 403,
+    "wrong_password": 403,
+    "bad_door_code": 403,
     "not_found": 404,
     "name_taken": 409,
     "is_deleted": 409,
@@ -28,12 +32,20 @@ STATUS_OF: Mapping[str, int] = {
     "in_error": 409,
     "say_which_way": 409,
     "not_running": 409,
+    "last_administrator": 409,
+    "too_many_tokens": 409,
     "bad_name": 422,
+    "bad_username": 422,
+    "bad_password": 422,
+    "bad_token": 422,
     "bad_wish": 422,
     "bad_ttl": 422,
     "bad_lease": 422,
     "bad_recovery": 422,
     "bad_cursor": 422,
+    "bad_share": 422,
+    "unknown_user": 422,
+    "key_reused": 422,
     "bad_event_id": 422,
     "bad_request": 422,
     "no_such_archive": 422,
@@ -49,18 +61,9 @@ STATUS_OF: Mapping[str, int] = {
 
 PROBLEM = "application/problem+json"
 # What the framework itself refuses.
-HTTP_CODES: Mapping[int, str] = {404: "no_such_call", 405: "method_not_allowed"}
+HTTP_CODES: Mapping[int, str] = {404: "no_such_call", 405: "method_not_allowed", 413: "too_large"}
 
 # How errors look, for the API's own description.
-_PROBLEM_CONTENT = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-
-
-def _described(status: int) -> dict[str, Any]:
-    codes = sorted(code for code, found in STATUS_OF.items() if found == status)
-    return {"description": ", ".join(codes) or "unavailable", "content": _PROBLEM_CONTENT}
-
-
-DESCRIBED: dict[int | str, dict[str, Any]] = {status: _described(status) for status in sorted({*STATUS_OF.values(), 503})}
 PROBLEM_SCHEMA: dict[str, Any] = {
     "title": "Problem",
     "description": "RFC 9457; `code` is stable.",
@@ -100,6 +103,9 @@ def translate_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 400:
+            # The body is not even text: told like everything else that the framework cannot read.
+            return problem(422, "bad_request", str(error.detail))
         answer = problem(error.status_code, HTTP_CODES.get(error.status_code, "http"), str(error.detail))
         answer.headers.update(error.headers or {})
         return answer

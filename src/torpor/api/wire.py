@@ -1,23 +1,28 @@
 """How does a record look in JSON?"""
 
 import base64
-import binascii
+import contextlib
 import json
 import uuid
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from torpor.domain.access import Share
 from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
+from torpor.domain.hosts import Hosts
 from torpor.domain.idle import WorkLease
+from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import Workspace
 from torpor.domain.retention import WORDS, Action, Decision, Holder
-from torpor.store.for_service import Attempt, StoredArchive, User
+from torpor.store.for_service import Attempt, Audited, StoredArchive
 from torpor.store.rows import from_conditions, from_error
 from torpor.templates.catalogue import DEFAULT, Template
+from torpor.using import LONGEST_HOLD_S, LONGEST_REASON
+from torpor.wishes import LONGEST_TTL_S, Room
 
 
 def _storable(text: str) -> str:
@@ -78,6 +83,7 @@ class WorkspaceOut(Wire):
     created_at: datetime
     deleted_at: datetime | None
     url: str
+    shares: dict[str, Literal["use", "manage"]] = Field(description="With whom it is shared: user name to what they may.")
 
 
 class WorkspacePage(Wire):
@@ -92,20 +98,27 @@ class EventOut(Wire):
     workspace: WorkspaceOut | None
 
 
+# Described here and refused where the rule stands, with a code of its own.
+Name = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": LONGEST_NAME, "description": NAME_RULE})]
+Ttl = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": LONGEST_TTL_S, "description": "Seconds."})]
+
+
 class CreateWorkspace(Wire):
-    name: Text
+    name: Name
     template: Text = DEFAULT
     command: list[Text] = Field(default_factory=list, max_length=1000)
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
-    standby_ttl: int | None = None
-    archive_ttl: int | None = None
+    standby_ttl: Ttl | None = None
+    archive_ttl: Ttl | None = None
 
 
 class ChangeWorkspace(Wire):
-    name: Text | None = None
+    """What is not named stays as it is."""
+
+    name: Name | None = None
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] | None = None
-    standby_ttl: int | None = None
-    archive_ttl: int | None = None
+    standby_ttl: Ttl | None = None
+    archive_ttl: Ttl | None = None
 
 
 class RecoverWorkspace(Wire):
@@ -129,6 +142,7 @@ class OperationOut(Wire):
 
 class OperationList(Wire):
     items: list[OperationOut]
+    next_cursor: str | None
 
 
 class ArchiveOut(Wire):
@@ -183,8 +197,12 @@ class ExplanationOut(Wire):
 
 
 class HoldWorkspace(Wire):
-    reason: Text = Field(description="Why it must stay awake, in 1 to 200 characters.")
-    seconds: float = Field(description="For how long; 1 to 604800 (7 days).")
+    reason: Annotated[
+        Text, WithJsonSchema({"type": "string", "minLength": 1, "description": f"In at most {LONGEST_REASON} characters."})
+    ]
+    seconds: Annotated[
+        float, WithJsonSchema({"type": "number", "minimum": 1, "maximum": LONGEST_HOLD_S, "description": "For how long."})
+    ]
 
 
 class WorkLeaseOut(Wire):
@@ -201,7 +219,7 @@ class WorkLeaseList(Wire):
 
 class Exec(Wire):
     command: list[Text] = Field(min_length=1, max_length=1000)
-    stdin: str = Field("", description="Base64.")
+    stdin: str = Field("", description="Base64.", json_schema_extra={"contentEncoding": "base64"})
 
 
 class ExecOut(Wire):
@@ -302,18 +320,46 @@ class GcPreview(Wire):
     last: GcStanding
 
 
-class Login(Wire):
-    username: Text = Field(max_length=64)
-    password: Text = Field(max_length=1024)
+class ShareWorkspace(Wire):
+    role: Share
 
 
-class Me(Wire):
-    id: str
+class ShareOut(Wire):
     username: str
-    is_admin: bool
+    role: Share
 
 
-def workspace_out(workspace: Workspace, *, base_url: str) -> WorkspaceOut:
+class ShareList(Wire):
+    items: list[ShareOut]
+
+
+class AuditOut(Wire):
+    id: int
+    at: datetime
+    username: str = Field(description="Who; for a sign-in that failed, the name that was tried.")
+    how: str = Field(description="SESSION, TOKEN, DOOR (a workspace's own host), NOBODY or SYSTEM.")
+    token_label: str
+    came_from: str = Field(description="An address, where one is known and the reader may know it.")
+    action: str
+    workspace_id: str | None
+    workspace: str = Field(description="The name it had.")
+    outcome: str = Field(description="ok, or the code of the refusal.")
+    detail: dict[str, Any]
+
+
+class AuditPage(Wire):
+    items: list[AuditOut]
+    next_cursor: str | None
+
+
+class LimitsOut(Wire):
+    max_running_per_user: int = Field(description="How many workspaces of yours may run at once.")
+    max_running_global: int
+    running_mine: int
+    running: list[str] = Field(description="The names of those of yours that run, or are about to.")
+
+
+def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
     error = from_error(workspace.error)
     return WorkspaceOut(
         id=workspace.id,
@@ -341,17 +387,44 @@ def workspace_out(workspace: Workspace, *, base_url: str) -> WorkspaceOut:
         observed_at=workspace.observed_at,
         created_at=workspace.created_at,
         deleted_at=workspace.deleted_at,
-        url=_url(workspace.name, base_url),
+        url=hosts.url(workspace.name),
+        shares={username: Share(role).value for username, role in workspace.shares.items()},
     )
 
 
-def workspace_json(workspace: Workspace, *, base_url: str) -> dict[str, Any]:
-    return workspace_out(workspace, base_url=base_url).model_dump(mode="json")
+def workspace_json(workspace: Workspace, *, hosts: Hosts) -> dict[str, Any]:
+    return workspace_out(workspace, hosts=hosts).model_dump(mode="json")
 
 
-def _url(name: str, base_url: str) -> str:
-    scheme, _, rest = base_url.partition("://")
-    return f"{scheme}://{name}.{rest}/"
+def share_list(workspace: Workspace) -> ShareList:
+    shares = sorted(workspace.shares.items())
+    return ShareList(items=[ShareOut(username=username, role=Share(role)) for username, role in shares])
+
+
+def audit_out(line: Audited) -> AuditOut:
+    entry = line.entry
+    return AuditOut(
+        id=line.id,
+        at=line.at,
+        username=entry.username,
+        how=entry.how,
+        token_label=entry.token_label,
+        came_from=entry.came_from,
+        action=entry.action,
+        workspace_id=entry.workspace_id,
+        workspace=entry.workspace,
+        outcome=entry.outcome,
+        detail=dict(entry.detail),
+    )
+
+
+def limits_out(room: Room) -> LimitsOut:
+    return LimitsOut(
+        max_running_per_user=room.per_user,
+        max_running_global=room.overall,
+        running_mine=len(room.running),
+        running=list(room.running),
+    )
 
 
 def operation_out(attempt: Attempt) -> OperationOut:
@@ -442,30 +515,70 @@ def gc_report(stored: Mapping[str, Any] | None) -> GcReport | None:
         return None
 
 
-def me_out(user: User) -> Me:
-    return Me(id=user.id, username=user.username, is_admin=user.is_admin)
+# Far more than any that is given out.
+LONGEST_CURSOR = 256
 
 
-def to_cursor(after: tuple[datetime, str] | None) -> str | None:
+def to_cursor(after: Sequence[object] | None) -> str | None:
+    """Where the next page begins, for whoever asked for this one: not theirs to read."""
     if after is None:
         return None
-    return base64.urlsafe_b64encode(json.dumps([after[0].isoformat(), after[1]]).encode()).decode()
+    said = [one.isoformat() if isinstance(one, datetime) else one for one in after]
+    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
 
 
-def from_cursor(cursor: str | None) -> tuple[datetime, str] | None:
+def workspaces_after(cursor: str | None) -> tuple[datetime, str] | None:
     if cursor is None:
         return None
+    with _given_out(cursor) as (at, workspace_id):
+        return _instant(at), str(uuid.UUID(workspace_id))
+
+
+def operations_after(cursor: str | None) -> tuple[datetime, str, int] | None:
+    if cursor is None:
+        return None
+    with _given_out(cursor) as (at, op_id, attempt):
+        return _instant(at), str(uuid.UUID(op_id)), _whole(attempt, 2**31)
+
+
+def lines_before(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    with _given_out(cursor) as (line,):
+        return _whole(line, 2**63)
+
+
+@contextlib.contextmanager
+def _given_out(cursor: str) -> Iterator[list[Any]]:
     try:
-        at, workspace_id = json.loads(base64.urlsafe_b64decode(cursor))
-        return datetime.fromisoformat(at), str(uuid.UUID(workspace_id))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise Refused("bad_cursor", f"{cursor!r} is not a cursor that this API gave out") from error
+        if len(cursor) > LONGEST_CURSOR:
+            raise ValueError("too long")  # noqa: TRY301 - told below, like everything else that it may be
+        said = json.loads(base64.b64decode(cursor, altchars=b"-_", validate=True))
+        if not isinstance(said, list):
+            raise TypeError("not a list")  # noqa: TRY301 - told below, like everything else that it may be
+        yield said
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise Refused("bad_cursor", f"{cursor[:LONGEST_CURSOR]!r} is not a cursor that this API gave out") from error
+
+
+def _instant(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("not an instant")
+    # An instant that UTC has no year for is none that anything happened at.
+    return at.astimezone(UTC)
+
+
+def _whole(said: int, below: int) -> int:
+    if not isinstance(said, int) or not 0 <= said < below:
+        raise ValueError("not such a number")
+    return said
 
 
 def from_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise Refused("bad_request", f"stdin is not base64: {error}") from error
 
 

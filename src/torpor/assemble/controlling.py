@@ -22,6 +22,7 @@ from torpor.control.pace import Intervals
 from torpor.control.telling import tell
 from torpor.control.ttl import IdleWatch, touch_on_running
 from torpor.domain.errors import Refused, Unavailable
+from torpor.domain.hosts import Hosts
 from torpor.domain.planner import Step
 from torpor.domain.records import Change
 from torpor.ports import Activity, Archives, Feed, Runtime
@@ -78,7 +79,7 @@ async def coordinator(
     events = EventPublisher(
         Outbox(database),
         around.feed,
-        encode=partial(wire.workspace_json, base_url=settings.base_url),
+        encode=partial(wire.workspace_json, hosts=Hosts(settings.base_url, settings.workspace_domain)),
         retention_s=settings.events_retention,
     )
     idle = IdleWatch(using, asking(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)

@@ -1,46 +1,127 @@
-"""How does a request find its workspace?"""
+"""How does a request find its way to the platform, or to a workspace?"""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from torpor.domain.states import Phase
-from torpor.ports import Activity, Address, Runtime
+from torpor.accounts import Accounts
+from torpor.assemble.roles import Part
+from torpor.assemble.running import background
+from torpor.bus.revocations import Revocations
+from torpor.domain.errors import Refused, Unavailable
+from torpor.domain.hosts import Hosts
+from torpor.ports import Activity, Address, Feed, Runtime
 from torpor.proxy.front import Front
+from torpor.proxy.gatekeeper import Gatekeeper, Inside, Platform
+from torpor.proxy.house import House
 from torpor.proxy.leases import ConnectionLeases
-from torpor.proxy.route import Asleep, Place, Running, Unknown
+from torpor.proxy.room import MakingRoom
+from torpor.proxy.routes import Routes
+from torpor.proxy.visitors import Visitors
+from torpor.proxy.waking import Waking
 from torpor.settings import Settings
+from torpor.store.events import EventStore
 from torpor.store.for_service import ServiceStore
-from torpor.using import Using
+from torpor.wishes import Wishes
+
+HTTP_PORT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What the gate asks."""
+
+    service: ServiceStore
+    events: EventStore
+    wishes: Wishes
+    accounts: Accounts
+    revocations: Revocations
+    runtime: Runtime
+    activity: Activity
+    feed: Feed
 
 
 class Doors:
-    """The front is bound before there is anything behind it; until it is opened a workspace cannot be found."""
+    """The front is bound before there is anything behind it; until it is opened no workspace can be found."""
 
-    def __init__(self, settings: Settings, platform: Address) -> None:
-        self.front = Front(platform=platform, find=self._find, port=settings.port)
-        self._lease_s = settings.connection_lease
-        self._service: ServiceStore | None = None
-        self._runtime: Runtime | None = None
-        self._using: Using | None = None
+    def __init__(self, settings: Settings, parts: frozenset[Part], here: Address) -> None:
+        """`here`: where this process answers for the platform itself."""
+        self.hosts = Hosts(settings.base_url, settings.workspace_domain)
+        elsewhere = _api_of(settings) if Part.API not in parts else None
+        self._gate = Gatekeeper(self.hosts, Platform(here, elsewhere), has_workspaces=Part.PROXY in parts)
+        self.front = Front(
+            self._gate, port=settings.port, hosts=_words(settings.listen), trusted=_words(settings.trusted_proxies)
+        )
+        self._settings = settings
+        self._looking: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def open(self, service: ServiceStore, runtime: Runtime, activity: Activity, using: Using) -> AsyncIterator[None]:
+    async def open(self, behind: Behind) -> AsyncIterator[None]:
+        """Workspaces can be found for as long as this lasts."""
+        using, runtime = behind.wishes.using, behind.runtime
         leases = ConnectionLeases(
-            activity, using.touch, lease_s=self._lease_s, write_down=using.seen_in_use, ttls_of=using.ttls_s
+            behind.activity,
+            using.touch,
+            lease_s=self._settings.connection_lease,
+            write_down=using.seen_in_use,
+            ttls_of=using.ttls_s,
         )
-        async with leases.running():
-            self.front.usage = leases
-            self._service, self._runtime, self._using = service, runtime, using
-            yield
+        visitors = Visitors(behind.accounts, behind.revocations, cut=self.front.cut)
+        routes = Routes(
+            behind.service,
+            behind.events,
+            behind.feed,
+            on_change=lambda workspace_id, name: self._look_who_is_in(visitors, routes, workspace_id, name),
+        )
+        waking = Waking(
+            behind.wishes, using, routes, is_reachable=lambda workspace_id: runtime.address(workspace_id) is not None
+        )
+        house = House(
+            self.hosts,
+            behind.accounts,
+            routes=routes,
+            visitors=visitors,
+            waking=waking,
+            usage=leases,
+            address_of=runtime.address,
+            patience_s=self._settings.wake_patience,
+        )
+        room = MakingRoom(self.hosts, behind.wishes, routes=routes, visitors=visitors, waking=waking)
+        async with leases.running(), background(routes.run(), "routes"), background(visitors.run(), "visitors"):
+            self._gate.inside = Inside(house, room)
+            try:
+                yield
+            finally:
+                self._gate.inside = None
+                for looking in self._looking:
+                    looking.cancel()
 
-    async def _find(self, name: str) -> Place:
-        if self._service is None or self._runtime is None or self._using is None:
-            return Unknown(name)
-        found = await self._service.living(name)
-        if found is None:
-            return Unknown(name)
-        found = await self._using.stay(found)
-        address = self._runtime.address(found.id)
-        if found.phase is Phase.RUNNING and address is not None:
-            return Running(name, address, found.id, found.standby_ttl_s)
-        return Asleep(name, found.phase, found.operation, found.progress, found.error.message if found.error else None)
+    def _look_who_is_in(self, visitors: Visitors, routes: Routes, workspace_id: str, name: str) -> None:
+        """With whom it is shared may be what has changed; only where somebody is in does that matter at once."""
+        if visitors.has_open(workspace_id):
+            looking = asyncio.create_task(_look_who_is_in(visitors, routes, workspace_id, name), name=f"who is in {name}")
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
+
+async def _look_who_is_in(visitors: Visitors, routes: Routes, workspace_id: str, name: str) -> None:
+    # While the database is out nobody can take anything from anybody there.
+    with contextlib.suppress(Unavailable):
+        found = await routes.find(name)
+        if found is None or found.id == workspace_id:
+            visitors.look_at(workspace_id, found)
+
+
+def _api_of(settings: Settings) -> Address | None:
+    if settings.api_url is None:
+        return None
+    parts = urlsplit(settings.api_url)
+    if parts.scheme != "http":
+        raise Refused("bad_setting", f"TORPOR_API_URL is {settings.api_url}; a proxy reaches the API by http://HOST:PORT")
+    return Address(host=parts.hostname, port=parts.port or HTTP_PORT)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for said in text.split(",") if (word := said.strip()))

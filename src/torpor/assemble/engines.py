@@ -21,9 +21,9 @@ MIB = 1 << 20
 
 
 async def choose(
-    settings: Settings, parts: frozenset[Part], stack: contextlib.AsyncExitStack, on_end: Callable[[str], None]
+    settings: Settings, parts: frozenset[Part], stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
 ) -> tuple[Runtime, Archives]:
-    """What the settings name, not yet started. `on_end` is called when a program ends by itself, where that can be known."""
+    """What the settings name, not yet started. `on_change`: a program has ended, or begun to answer, where that is known."""
     if settings.runtime == "fake":
         if settings.fake_engine is None:
             raise Refused("bad_setting", "the runtime `fake` needs TORPOR_FAKE_ENGINE, the socket of its engine")
@@ -39,7 +39,7 @@ async def choose(
         )
     homes = HomeArchives(settings.archives_at)
     stack.push_async_callback(homes.close)
-    return ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace), on_end=on_end), homes
+    return ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace), on_change=on_change), homes
 
 
 async def start(runtime: Runtime, parts: frozenset[Part], stack: contextlib.AsyncExitStack) -> None:

@@ -4,17 +4,16 @@ import contextlib
 import uuid
 from functools import partial
 
-from torpor.accounts import Accounts
 from torpor.activity import Touches, asking
 from torpor.api import wire
 from torpor.api.app import make_app, make_health_app
 from torpor.api.collecting import Collecting
 from torpor.api.events import Events
 from torpor.api.fanout import EventFeed
-from torpor.assemble import controlling, embedded, engines
+from torpor.assemble import controlling, embedded, engines, people
 from torpor.assemble.controlling import Around
 from torpor.assemble.credentials import ADMIN, CREDENTIALS, ensure_credentials
-from torpor.assemble.doors import Doors
+from torpor.assemble.doors import Behind, Doors
 from torpor.assemble.health import health, until_ready
 from torpor.assemble.logs import configure_log
 from torpor.assemble.roles import EVERY_PART, Part
@@ -23,9 +22,10 @@ from torpor.bus.activity import Activity
 from torpor.bus.feed import Feed
 from torpor.bus.hints import Hints
 from torpor.bus.redis import Bus
+from torpor.bus.revocations import Revocations
 from torpor.control.coordinator import Coordinator
 from torpor.domain.errors import Refused
-from torpor.ports import Address
+from torpor.ports import Address, Runtime
 from torpor.settings import Settings
 from torpor.store.collecting import CollectingStore
 from torpor.store.database import Role
@@ -37,6 +37,7 @@ from torpor.wishes import Ttls, Wishes
 
 PREDECESSOR_S = 10.0
 READY_WITHIN_S = 10.0
+EXCLUSIVE_GRACE_S = 1.0
 EXTERNAL = ("database_url", "redis_url", "archive_url")
 
 
@@ -72,7 +73,7 @@ async def _start(
 ) -> None:
     """Everything in the order it needs each other; the stack takes it down in the reverse."""
     folder = await short_folder(stack)
-    doors = Doors(settings, Address(unix_path=str(folder / "api.sock")))
+    doors = Doors(settings, parts, Address(unix_path=str(folder / "api.sock")))
     # Bound first: a port in use is said at once, not after a database was started.
     await stack.enter_async_context(running_front(doors.front))
 
@@ -85,7 +86,7 @@ async def _start(
     hints, activity, feed = Hints(bus), Activity(bus), Feed(bus)
     touches = Touches(activity, lease_s=settings.connection_lease)
     heard = Heard(hints)
-    runtime, archives = await engines.choose(settings, parts, stack, on_end=heard.here)
+    runtime, archives = await engines.choose(settings, parts, stack, on_change=heard.here)
     using = Using(
         ServiceStore(database),
         new_id=_new_id,
@@ -103,7 +104,9 @@ async def _start(
         hint=heard.everywhere,
         using=using,
     )
-    accounts = Accounts(ServiceStore(database))
+    revocations = Revocations(bus)
+    accounts = people.accounts(settings, database, bus, revocations)
+    await stack.enter_async_context(background(accounts.run(), "people"))
     coordinator = None
     if Part.CONTROLLER in parts:
         controlled = await stack.enter_async_context(opened(url, Role.CONTROLLER))
@@ -121,25 +124,34 @@ async def _start(
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
     if Part.PROXY in parts:
-        await stack.enter_async_context(doors.open(ServiceStore(database), runtime, activity, using))
+        behind = Behind(ServiceStore(database), EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
+        await stack.enter_async_context(doors.open(behind))
     checks = health(settings, database, archives, bus, coordinator)
     app, events = make_health_app(checks), None
     if Part.API in parts:
-        events = EventFeed(EventStore(database), feed, encode=partial(wire.workspace_json, base_url=settings.base_url))
+        events = EventFeed(EventStore(database), feed, encode=partial(wire.workspace_json, hosts=doors.hosts))
         app = make_app(
             wishes,
             accounts,
             runtime,
             checks,
-            base_url=settings.base_url,
+            hosts=doors.hosts,
             events=Events(EventStore(database), events, settings.events_heartbeat),
             gc=Collecting(CollectingStore(database), archives, settings.retention),
+            provider=people.provider(settings),
         )
     await stack.enter_async_context(serving(app, folder / "api.sock"))
+    # Nobody new is let in, and whoever is there may finish, while everything behind still answers.
+    stack.push_async_callback(doors.front.stop, _grace_s(settings, runtime))
     if events is not None:
         # Last, so that it ends first: a stream has no end of its own that a server could wait for.
         await stack.enter_async_context(background(events.run(), "events"))
     await until_ready(checks, READY_WITHIN_S)
+
+
+def _grace_s(settings: Settings, runtime: Runtime) -> float:
+    """Where the workspaces end with this process there is little to wait for: whoever is connected loses them anyway."""
+    return min(settings.drain_grace, EXCLUSIVE_GRACE_S) if engines.is_exclusive(runtime) else settings.drain_grace
 
 
 def _new_id() -> str:

@@ -29,12 +29,24 @@ def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_i
     """
     raise_file_limit()
     try:
-        with only_one(alone_in) if alone_in is not None else contextlib.nullcontext():
-            asyncio.run(_until_stopped(start))
+        with (
+            only_one(alone_in) if alone_in is not None else contextlib.nullcontext(),
+            asyncio.Runner(loop_factory=fastest_loop()) as runner,
+        ):
+            runner.run(_until_stopped(start))
     except TorporError as error:
         print(f"torpor: {error.message}", file=sys.stderr)
         return 1
     return 0
+
+
+def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop carries twice the requests; there is none for some platforms, and then asyncio's own does it all as well."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]]) -> None:
@@ -99,12 +111,12 @@ def only_one(data: Path) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def running_front(front: Front) -> AsyncIterator[None]:
+async def running_front(front: Front, grace_s: float = 5) -> AsyncIterator[None]:
     await front.start()
     try:
         yield
     finally:
-        await front.stop()
+        await front.stop(grace_s)
 
 
 @contextlib.asynccontextmanager
@@ -154,6 +166,9 @@ async def serving(app: Any, path: Path) -> AsyncIterator[None]:
         timeout_graceful_shutdown=5,
         proxy_headers=True,
         forwarded_allow_ips="*",
+        # Who has stopped reading for a while (a shell in a pager) answers no ping, and is not gone for that.
+        ws_ping_timeout=None,
+        ws_per_message_deflate=False,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(), name="api")

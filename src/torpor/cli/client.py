@@ -7,11 +7,16 @@ kept, because waiting asks again and again.
 import contextlib
 import http.client
 import json
+import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from torpor.cli.ends import Ended, ExitCode, advice_for, usage
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
 
 BASE = "/api/v1"
 CONNECT_TIMEOUT_S = 10.0
@@ -19,6 +24,10 @@ ANSWER_TIMEOUT_S = 60.0
 LONG_ANSWER_TIMEOUT_S = 600.0
 STREAM_TIMEOUT_S = 600.0  # of silence: there is a heartbeat at least every 5 minutes
 PAGE = 200
+# A terminal over which nothing is said for long: is the other side still there? Unanswered for a minute, it is not.
+PING_S = 20.0
+UNANSWERED_MS = 60_000
+CLOSE_TIMEOUT_S = 2.0
 # What a proxy says, ours or another before it, while nobody is behind it.
 AWAY = frozenset({502, 503, 504})
 
@@ -30,20 +39,24 @@ class NotFound(Ended):
 
 
 class Api:
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str | None, *, timeout_s: float | None = None) -> None:
+        """Without a token as nobody, until one signs in. `timeout_s`: no answer is waited for longer than that."""
         self.url = url
+        self._timeout_s = timeout_s
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise usage(f"{url!r} is not the address of a Torpor", "TORPOR_URL looks like http://localhost:8080")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         try:
-            self._connection = kind(parts.hostname, parts.port, timeout=CONNECT_TIMEOUT_S)
+            self._connection = kind(parts.hostname, parts.port, timeout=timeout_s or CONNECT_TIMEOUT_S)
         except ValueError as error:
             raise usage(f"{url!r} is not the address of a Torpor: {error}") from None
-        if not (token.isascii() and token.isprintable()):
-            raise usage("the token holds characters that no token has", "look at TORPOR_TOKEN and credentials.json")
         self._prefix = parts.path.rstrip("/") + BASE
-        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._headers = {"Accept": "application/json"}
+        if token is not None:
+            if not (token.isascii() and token.isprintable()):
+                raise usage("the token holds characters that no token has", "look at TORPOR_TOKEN and credentials.json")
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def __enter__(self) -> Self:
         return self
@@ -54,21 +67,19 @@ class Api:
     # ── what the commands ask ─────────────────────────────────────────────────────────────────────────────────────────
 
     def workspaces(self, phase: str | None) -> list[Record]:
-        """Every workspace, all pages of them."""
-        items: list[Record] = []
-        cursor: str | None = None
-        while True:
-            page = self._ask("GET", "/workspaces", query={"limit": PAGE, "cursor": cursor, "phase": phase})
-            items += page["items"]
-            if not page.get("next_cursor") or page["next_cursor"] == cursor:
-                return items
-            cursor = page["next_cursor"]
+        return self._pages("/workspaces", {"phase": phase})
+
+    def some_workspaces(self) -> list[Record]:
+        """As many as one answer tells."""
+        return self._pages("/workspaces", at_most=PAGE)
 
     def workspace(self, name: str) -> Record:
         return self._about("GET", name)
 
     def create(self, wanted: Record) -> Record:
-        return self._record("POST", "/workspaces", body=wanted, workspace=str(wanted["name"]))
+        # With a key the same creation may be asked for again, should the connection break before its answer.
+        key = {"Idempotency-Key": os.urandom(16).hex()}
+        return self._record("POST", "/workspaces", body=wanted, workspace=str(wanted["name"]), headers=key)
 
     def wish(self, name: str, desired_state: str) -> Record:
         return self._about("PATCH", name, body={"desired_state": desired_state})
@@ -113,18 +124,120 @@ class Api:
         path = _path(name, "/events") if name is not None else "/events"
         asked = f"?{urlencode({'last_event_id': since})}" if since is not None else ""
         with self._reaching():
-            response = self._send("GET", f"{self._prefix}{path}{asked}", None, STREAM_TIMEOUT_S)
+            response = self._send("GET", f"{self._prefix}{path}{asked}", None, STREAM_TIMEOUT_S, {})
             if response.status != 200:
                 answer = response.read()
                 if response.status in AWAY and _problem(answer) is None:
                     raise self._unreachable(f"{self.url} answered {response.status} {response.reason}", "try again in a moment")
-                raise self._refusal(response, answer, name or "NAME")
+                raise self._refusal(response.status, response.reason, answer, name or "NAME")
             if response.headers.get_content_type() != "text/event-stream":
                 raise self._stranger(f"GET {path} was not answered with events")
             try:
                 yield from _events(response)
             finally:
                 self._connection.close()
+
+    def shell(self, name: str, columns: int, rows: int) -> "ClientConnection":
+        """A terminal in it."""
+        from websockets.exceptions import InvalidStatus, WebSocketException
+        from websockets.sync.client import connect
+
+        parts = urlsplit(self.url)
+        asked = urlencode({"columns": columns, "rows": rows})
+        scheme = "wss" if parts.scheme == "https" else "ws"
+        target = f"{scheme}://{parts.netloc}{self._prefix}{_path(name, '/shell')}?{asked}"
+        with self._reaching():
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            stream = socket.create_connection((parts.hostname, port), timeout=CONNECT_TIMEOUT_S)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_MS)
+            stream.settimeout(None)
+            try:
+                return connect(
+                    target,
+                    sock=stream,
+                    additional_headers=self._headers,
+                    open_timeout=ANSWER_TIMEOUT_S,
+                    close_timeout=CLOSE_TIMEOUT_S,
+                    compression=None,
+                    ping_interval=PING_S,
+                    # Whoever has stopped reading does not see the answers either; the network tells when nobody is there.
+                    ping_timeout=None,
+                    max_size=None,
+                )
+            except InvalidStatus as refused:
+                response = refused.response
+                raise self._refusal(response.status_code, response.reason_phrase, bytes(response.body or b""), name) from None
+            except WebSocketException as error:
+                raise self._stranger(f"{self.url} opens no terminal: {error}") from None
+
+    # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def me(self) -> Record:
+        return self._record("GET", "/me")
+
+    def limits(self) -> Record:
+        return self._record("GET", "/limits")
+
+    def sign_in(self, username: str, password: str) -> None:
+        """From here on as that user, until `sign_out`."""
+        # A browser would tell where a request comes from; this one comes from nobody's page.
+        self._headers["Sec-Fetch-Site"] = "none"
+        response, _ = self._exchange("POST", "/login", body={"username": username, "password": password})
+        cookies = [value.partition(";")[0] for value in response.headers.get_all("Set-Cookie") or []]
+        if not cookies:
+            raise self._stranger("signing in was answered without a session")
+        self._headers["Cookie"] = "; ".join(cookies)
+
+    def sign_out(self) -> None:
+        self._call("POST", "/logout")
+
+    def sign_in_ways(self) -> Record:
+        return self._record("GET", "/sign-in")
+
+    def shares(self, name: str) -> list[Record]:
+        return self._items(name, "/shares")
+
+    def share(self, name: str, username: str, role: str) -> None:
+        self._call("PUT", _path(name, f"/shares/{quote(username, safe='')}"), body={"role": role}, workspace=name)
+
+    def unshare(self, name: str, username: str) -> None:
+        self._call("DELETE", _path(name, f"/shares/{quote(username, safe='')}"), workspace=name)
+
+    def tokens(self) -> list[Record]:
+        items: list[Record] = self._record("GET", "/tokens")["items"]
+        return items
+
+    def make_token(self, wanted: Record) -> Record:
+        return self._record("POST", "/tokens", body=wanted)
+
+    def revoke_token(self, token_id: str) -> None:
+        self._call("DELETE", f"/tokens/{quote(token_id, safe='')}")
+
+    def sessions(self) -> list[Record]:
+        items: list[Record] = self._record("GET", "/sessions")["items"]
+        return items
+
+    def end_session(self, session_id: str) -> None:
+        self._call("DELETE", f"/sessions/{quote(session_id, safe='')}")
+
+    def users(self) -> list[Record]:
+        return self._pages("/users")
+
+    def create_user(self, wanted: Record) -> Record:
+        return self._record("POST", "/users", body=wanted)
+
+    def change_user(self, user: str, change: Record) -> Record:
+        return self._record("PATCH", f"/users/{quote(user, safe='')}", body=change)
+
+    def sign_out_user(self, user: str) -> None:
+        self._call("POST", f"/users/{quote(user, safe='')}/sign-out")
+
+    def audit(self, *, username: str | None, workspace: str | None, at_most: int) -> list[Record]:
+        return self._pages("/audit", {"username": username, "workspace": workspace}, at_most=at_most)
+
+    # ── the installation ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def release(self, provider: str) -> None:
         self._call("POST", f"/latches/{quote(provider, safe='')}/release")
@@ -144,6 +257,18 @@ class Api:
         return items
 
     # ── how it is asked ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _pages(self, path: str, query: Record | None = None, *, at_most: int | None = None) -> list[Record]:
+        """All there are, page by page, or so many."""
+        items: list[Record] = []
+        cursor: str | None = None
+        while True:
+            limit = PAGE if at_most is None else min(PAGE, at_most - len(items))
+            page = self._record("GET", path, query={"limit": limit, "cursor": cursor, **(query or {})})
+            items += page["items"]
+            if not page.get("next_cursor") or page["next_cursor"] == cursor or (at_most and len(items) >= at_most):
+                return items
+            cursor = page["next_cursor"]
 
     def _items(self, name: str, below: str) -> list[Record]:
         items: list[Record] = self._about("GET", name, below)["items"]
@@ -174,7 +299,10 @@ class Api:
         except ValueError:
             raise self._stranger(f"{method} {path} was not answered in JSON") from None
 
-    def _call(
+    def _call(self, method: str, path: str, **call: Any) -> bytes:
+        return self._exchange(method, path, **call)[1]
+
+    def _exchange(
         self,
         method: str,
         path: str,
@@ -182,22 +310,26 @@ class Api:
         query: Record | None = None,
         body: Record | None = None,
         workspace: str = "NAME",
+        headers: Mapping[str, str] | None = None,
         timeout_s: float | None = ANSWER_TIMEOUT_S,
-    ) -> bytes:
+    ) -> tuple[http.client.HTTPResponse, bytes]:
         asked = urlencode({name: value for name, value in (query or {}).items() if value is not None})
         target = f"{self._prefix}{path}{'?' if asked else ''}{asked}"
         payload = None if body is None else json.dumps(body).encode()
         with self._reaching():
-            response = self._send(method, target, payload, timeout_s)
+            response = self._send(method, target, payload, self._timeout_s or timeout_s, headers or {})
             answer = response.read()
         if 200 <= response.status < 300:
-            return answer
-        raise self._refusal(response, answer, workspace)
+            return response, answer
+        raise self._refusal(response.status, response.reason, answer, workspace)
 
-    def _send(self, method: str, target: str, payload: bytes | None, timeout_s: float | None) -> http.client.HTTPResponse:
-        headers = {**self._headers, **({} if payload is None else {"Content-Type": "application/json"})}
+    def _send(
+        self, method: str, target: str, payload: bytes | None, timeout_s: float | None, more: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        headers = {**self._headers, **more, **({} if payload is None else {"Content-Type": "application/json"})}
+        has_key = "Idempotency-Key" in more
         is_kept = self._connection.sock is not None
-        for is_last in (not is_kept, True):
+        for is_last in (not (is_kept or has_key), True):
             if self._connection.sock is None:
                 self._connection.connect()
             self._connection.sock.settimeout(timeout_s)
@@ -205,9 +337,10 @@ class Api:
                 self._connection.request(method, target, payload, headers)
                 return self._connection.getresponse()
             except (http.client.RemoteDisconnected, ConnectionError):
-                # A server may close a kept connection at any time. What reads is asked again; what acts is never said twice.
+                # A server may close a kept connection at any time. What reads is asked again; what acts is never said twice,
+                # but with a key, by which the server knows that it is the same.
                 self._connection.close()
-                if is_last or method != "GET":
+                if is_last or not (method == "GET" or has_key):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -234,17 +367,17 @@ class Api:
     def _stranger(self, what: str) -> Ended:
         return Ended(ExitCode.REFUSED, what, code="not_torpor", advice=f"is {self.url} really a Torpor of this version?")
 
-    def _refusal(self, response: http.client.HTTPResponse, answer: bytes, workspace: str) -> Ended:
+    def _refusal(self, status: int, reason: str, answer: bytes, workspace: str) -> Ended:
         problem = _problem(answer)
         if problem is None:
-            return self._stranger(f"{self.url} answered {response.status} {response.reason}")
-        what = str(problem.get("detail") or problem.get("title") or f"status {response.status}")
-        kind = NotFound if response.status == 404 else Ended
+            return self._stranger(f"{self.url} answered {status} {reason}")
+        what = str(problem.get("detail") or problem.get("title") or f"status {status}")
+        kind = NotFound if status == 404 else Ended
         return kind(
             ExitCode.REFUSED,
             what,
             code=str(problem.get("code", "refused")),
-            advice=advice_for(problem, response.status, workspace),
+            advice=advice_for(problem, status, workspace),
             problem=problem,
         )
 

@@ -73,8 +73,12 @@ def usage(what: str, advice: str = "", *, code: str = "usage") -> Ended:
 
 # What whoever was refused can do about it, by the stable code.
 ADVICE: Mapping[str, str] = {
-    "unauthorized": "is the token in TORPOR_TOKEN or credentials.json of this installation?",
+    "unauthorized": "is the token in TORPOR_TOKEN or credentials.json of this installation? `torpor login URL` signs in anew",
+    "bad_credentials": "try again; an administrator can set a new password with `torpor users change USER --password`",
+    "scope_missing": "`torpor tokens create LABEL --scope SCOPE` makes one that may; `torpor login URL` gets all",
     "not_found": "`torpor list` shows what there is",
+    "unknown_user": "`torpor users list` shows who there is, if you are an administrator",
+    "username_taken": "choose another name",
     "name_taken": "choose another name",
     "is_deleted": "`torpor undelete {workspace}` brings it back",
     "not_deleted": "`torpor show {workspace}` says how it stands",
@@ -84,7 +88,7 @@ ADVICE: Mapping[str, str] = {
     "archive_collected": "`torpor archives {workspace}` lists those that are kept",
     "unknown_template": "`torpor templates` lists them",
     "command_required": "torpor create NAME --template command -- PROGRAM ARGUMENT...",
-    "limit_reached": "`torpor list` shows what is running, `torpor stop NAME` makes room",
+    "limit_reached": "`torpor limits` shows what is running, `torpor stop NAME` makes room",
 }
 
 # Where the code is none of those.
@@ -111,5 +115,18 @@ def _ways_to_recover(problem: Mapping[str, Any], workspace: str) -> str:
     return ", or ".join([*ways, f"`torpor recover {workspace} --empty`"])
 
 
+def _who_may(problem: Mapping[str, Any], _workspace: str) -> str:
+    return "ask its owner" if "workspace" in problem else STATUS_ADVICE[403]
+
+
+def _later(problem: Mapping[str, Any], _workspace: str) -> str:
+    seconds = problem.get("retry_after_s")
+    return f"try again in {seconds:.0f} s" if isinstance(seconds, int | float) else "try again in a moment"
+
+
 # Advice that the refusal itself must complete.
-ADVICE_FROM: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {"say_which_way": _ways_to_recover}
+ADVICE_FROM: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {
+    "say_which_way": _ways_to_recover,
+    "too_many_sign_ins": _later,
+    "forbidden": _who_may,
+}

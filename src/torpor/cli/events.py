@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torpor.cli.completing import workspace_names
 from torpor.cli.ends import Ended, ExitCode
 from torpor.cli.output import say, show_bytes
 from torpor.cli.place import api_here
@@ -25,7 +26,12 @@ PASSING = frozenset({"unreachable", "unavailable", "too_many_streams"})
 def events(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="The workspace's name or id; all of them without it.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]",
+            help="The workspace's name or id; all of them without it.",
+            show_default=False,
+            autocompletion=workspace_names,
+        ),
     ] = None,
     since: Annotated[
         int | None,

@@ -1,4 +1,4 @@
-"""list, show, history, archives, explain, templates: what is there, and why is it so?"""
+"""list, show, history, archives, explain, templates, limits: what is there, and why is it so?"""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -87,6 +87,18 @@ def templates(as_json: Json = False) -> None:
     from torpor.cli import render
 
     show_text(render.templates(items))
+
+
+def limits(as_json: Json = False) -> None:
+    """How many workspaces may run, and which of yours do."""
+    with api_here() as api:
+        told = api.limits()
+    if as_json:
+        show_json(told)
+        return
+    from torpor.cli import render_people
+
+    show_text(render_people.limits(told))
 
 
 def _now() -> datetime:

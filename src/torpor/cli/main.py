@@ -1,72 +1,19 @@
-"""Which commands are there, and how does each end?"""
+"""How does a command begin and end?"""
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from collections.abc import Sequence
 
 import typer
 
-from torpor import __version__
-from torpor.cli import collecting, events, holding, look, product, sorting, use, workspaces
+from torpor.cli.commands import app_of, asked_for
 from torpor.cli.ends import Ended, ExitCode, usage
-from torpor.cli.output import say, show_bytes, show_json
+from torpor.cli.output import say, show_json
+from torpor.cli.quick import command_of
 from torpor.domain.errors import Refused, TorporError
 
-app = typer.Typer(
-    name="torpor",
-    help="Development workspaces that sleep when their people do, and wake when somebody knocks.",
-    rich_markup_mode=None,  # drawing the help with rich would take longer than reading it
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "create": workspaces.create,
-    "list": look.list_,
-    "show": look.show,
-    "start": workspaces.start,
-    "stop": workspaces.stop,
-    "archive": workspaces.archive,
-    "delete": workspaces.delete,
-    "undelete": workspaces.undelete,
-    "recover": workspaces.recover,
-    "open": use.open_,
-    "exec": use.exec_,
-    "logs": use.logs,
-    "events": events.events,
-    "explain": look.explain,
-    "history": look.history,
-    "archives": look.archives,
-    "hold": holding.hold,
-    "templates": look.templates,
-    "up": product.up,
-    "serve": product.serve,
-    "down": product.down,
-    "doctor": product.doctor,
-    "release": product.release,
-    "migrate": product.migrate,
-    "gc": collecting.gc,
-}
-
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
-app.add_typer(sorting.app, name="sort")
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        show_bytes(f"torpor {__version__}\n".encode())
-        raise typer.Exit
-
-
-@app.callback()
-def _torpor(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
-    ] = False,
-) -> None:
-    pass
+# What the shells' completion says instead of a command (completion.py).
+COMPLETE = "__complete"
 
 
 def main() -> None:
@@ -75,8 +22,13 @@ def main() -> None:
 
 def run(argv: Sequence[str]) -> int:
     """One command from its words to its exit code; what went wrong is said, and never as a traceback."""
+    if list(argv[:1]) == [COMPLETE]:
+        from torpor.cli.completing import answer
+
+        return answer(argv[1:])
     try:
-        result = app(args=list(argv) or ["--help"], prog_name="torpor", standalone_mode=False)
+        command = command_of(app_of(asked_for(argv)))
+        result = command.main(args=list(argv) or ["--help"], prog_name="torpor", standalone_mode=False)
     except BrokenPipeError:
         # Whoever read our output has had enough; the interpreter must not stumble over it again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,9 +49,8 @@ def how_it_ended(error: Exception) -> Ended:
         case Ended():
             return error
         case typer.TyperException():
-            return usage(
-                error.format_message().rstrip("."), "`torpor --help` lists the commands, `torpor COMMAND --help` their options"
-            )
+            what = error.format_message().replace("Value error, ", "").rstrip(".")
+            return usage(what, "`torpor --help` lists the commands, `torpor COMMAND --help` their options")
         case typer.Abort():
             return Ended(ExitCode.INTERRUPTED, "interrupted", code="interrupted")
         case Refused(code="bad_setting"):

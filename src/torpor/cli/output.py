@@ -4,6 +4,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from torpor.cli.shapes import Drawn
+from torpor.cli.wording import clean
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -11,17 +14,32 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 10_000
 
 
-def show(renderable: "RenderableType") -> None:
-    if sys.stdout.isatty():
-        console().print(renderable)
-        return
-    from torpor.cli.render import to_text
+def show(drawn: "Drawn | RenderableType") -> None:
+    """In colours at a terminal; anywhere else plain, and where it can be without rich, which is slow to import."""
+    if isinstance(drawn, Drawn):
+        if sys.stdout.isatty():
+            from torpor.cli.colours import coloured
 
-    show_bytes(to_text(renderable, width=PIPE_WIDTH).encode())
+            here = console()
+            here.print(coloured(drawn, here.width))
+        else:
+            from torpor.cli.plain import to_text
+
+            show_bytes(to_text(drawn).encode("utf-8", "replace"))
+    elif sys.stdout.isatty():
+        console().print(drawn)
+    else:
+        from torpor.cli.colours import without_colours
+
+        show_bytes(without_colours(drawn, width=PIPE_WIDTH).encode("utf-8", "replace"))
 
 
 def show_json(answer: Any) -> None:
     show_bytes(json.dumps(answer, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+
+def show_line(line: str) -> None:
+    show_bytes(f"{clean(line)}\n".encode("utf-8", "replace"))
 
 
 def show_bytes(content: bytes) -> None:

@@ -21,7 +21,7 @@ def following() -> Iterator[Callable[[Record], None]]:
     from rich.live import Live
     from rich.spinner import Spinner
 
-    from torpor.cli.render import progress_line
+    from torpor.cli.colours import progress_line
 
     spinner = Spinner("dots", style="cyan")
     with Live(spinner, console=console(stderr=True), refresh_per_second=REFRESH_PER_SECOND, transient=True) as live:

@@ -1,21 +1,14 @@
-"""How do records look as text? Pure: what is drawn here is a value, and somebody else prints it."""
+"""How do records look as text? Pure: what comes out is a value, and somebody else draws it."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
-
-from torpor.cli.wording import NOTHING, ago, change_line, clean, duration, size, standing_words, times, trouble_words
+from torpor.cli.shapes import Column, Drawn, Facts, Group, Table, Text, facts, line, table, text
+from torpor.cli.wording import ago, duration, size, standing_words, times, trouble_words
 
 Record = Mapping[str, Any]
-
-BAR_WIDTH = 30
 
 PHASE_STYLE = {
     "PENDING": "yellow",
@@ -29,151 +22,191 @@ PHASE_STYLE = {
 
 OUTCOME_STYLE = {"DONE": "green", "FAILED": "red", "TURNED": "yellow", "ABANDONED": "yellow"}
 
+EMPTY = text("")
 
-def workspaces(items: Sequence[Record], now: datetime) -> RenderableType:
+
+def workspaces(items: Sequence[Record], now: datetime) -> Drawn:
     if not items:
-        return Text("There are no workspaces yet; `torpor create NAME` makes one.")
+        return text("There are no workspaces yet; `torpor create NAME` makes one.")
     # Whose they are is worth a column only where they are not all of one owner: terminals are narrow.
     owners = ["OWNER"] if len({item["owner"] for item in items}) > 1 else []
-    table = _table("NAME", "PHASE", "UNDER WAY", "WISH", "TEMPLATE", *owners, "LAST USED", "URL")
-    for item in items:
-        table.add_row(
-            _text(item["name"], "bold"),
-            _phase(item["phase"]),
-            _text(_briefly(item)),
-            _text(item["desired_state"]),
-            _text(item["template"]),
-            *([_text(item["owner"])] if owners else []),
-            _text(ago(item["last_access_at"], now)),
-            _text(item["url"]),
-        )
-    return table
+    return table(
+        [
+            "NAME",
+            "PHASE",
+            "UNDER WAY",
+            Column("WISH", may_go=2),
+            Column("TEMPLATE", may_go=4),
+            *owners,
+            Column("LAST USED", may_go=3),
+            Column("URL", may_go=1),  # in two pieces it is good for nothing, and `show` and `open` tell it
+        ],
+        [
+            [
+                text(item["name"], "bold"),
+                _phase(item["phase"]),
+                text(_briefly(item)),
+                text(item["desired_state"]),
+                text(item["template"]),
+                *([text(item["owner"])] if owners else []),
+                text(ago(item["last_access_at"], now)),
+                text(item["url"]),
+            ]
+            for item in items
+        ],
+    )
 
 
-def workspace(item: Record, now: datetime) -> RenderableType:
-    facts: list[tuple[str, Text]] = [
-        ("name", _text(item["name"], "bold")),
-        ("id", _text(item["id"])),
-        ("owner", _text(item["owner"])),
-        ("template", _text(item["template"])),
-        ("command", _text(shlex.join(item.get("command") or []) or None)),
-        ("wish", _text(f"{item['desired_state']} (version {item['wish_version']})")),
-        ("phase", Text.assemble(_phase(item["phase"]), f", reached {ago(item['phase_changed_at'], now)}")),
+def workspace(item: Record, now: datetime) -> Drawn:
+    told: list[tuple[str, Text]] = [
+        ("name", text(item["name"], "bold")),
+        ("id", text(item["id"])),
+        ("owner", text(item["owner"])),
+    ]
+    if item.get("shares"):
+        told.append(("shared with", text(", ".join(f"{name} ({role})" for name, role in item["shares"].items()))))
+    told += [
+        ("template", text(item["template"])),
+        ("command", text(shlex.join(item.get("command") or []) or None)),
+        ("wish", text(f"{item['desired_state']} (version {item['wish_version']})")),
+        ("phase", line(_phase(item["phase"]), f", reached {ago(item['phase_changed_at'], now)}")),
         ("under way", _under_way(item)),
-        ("seen", _text(f"{item['observed_status']}, health {item['health_status']}, {ago(item['observed_at'], now)}")),
-        ("url", _text(item["url"])),
-        ("home", _text(f"generation {item['generation']}, revision {item['revision']}")),
-        ("archive", _text(item["archive_key"])),
-        ("sleeps after", _text(f"{duration(item['standby_ttl'])} without use")),
-        ("archived after", _text(f"{duration(item['archive_ttl'])} asleep")),
-        ("last used", _text(ago(item["last_access_at"], now))),
-        ("created", _text(ago(item["created_at"], now))),
+        ("seen", text(f"{item['observed_status']}, health {item['health_status']}, {ago(item['observed_at'], now)}")),
+        ("url", text(item["url"])),
+        ("home", text(f"generation {item['generation']}, revision {item['revision']}")),
+        ("archive", text(item["archive_key"])),
+        ("sleeps after", text(f"{duration(item['standby_ttl'])} without use")),
+        ("archived after", text(f"{duration(item['archive_ttl'])} asleep")),
+        ("last used", text(ago(item["last_access_at"], now))),
+        ("created", text(ago(item["created_at"], now))),
     ]
     if item["deleted_at"] is not None:
-        facts.append(("deleted", _text(ago(item["deleted_at"], now))))
-    parts: list[RenderableType] = [_facts(facts)]
+        told.append(("deleted", text(ago(item["deleted_at"], now))))
+    parts: list[Drawn] = [facts(told)]
     if item["error"] is not None:
-        parts += [Text(), Text("error", "bold"), _error(item["error"], now)]
+        parts += [EMPTY, text("error", "bold"), _error(item["error"], now)]
     if item["conditions"]:
-        parts += [Text(), _conditions(item["conditions"], now)]
-    return Group(*parts)
+        parts += [EMPTY, _conditions(item["conditions"], now)]
+    return Group(tuple(parts))
 
 
-def history(items: Sequence[Record], now: datetime) -> RenderableType:
+def history(items: Sequence[Record], now: datetime) -> Drawn:
     if not items:
-        return Text("Nothing has been done yet.")
-    table = _table(
-        "STARTED", "OPERATION", "ATTEMPT", "TOOK", "OUTCOME", "DATA", "WHAT HAPPENED", right=("ATTEMPT", "TOOK", "DATA")
+        return text("Nothing has been done yet.")
+    return table(
+        [
+            "STARTED",
+            "OPERATION",
+            Column("ATTEMPT", is_right=True, may_go=1),
+            Column("TOOK", is_right=True),
+            "OUTCOME",
+            Column("DATA", is_right=True, may_go=2),
+            "WHAT HAPPENED",
+        ],
+        [
+            [
+                text(ago(item["started_at"], now)),
+                text(item["kind"]),
+                text(item["attempt"]),
+                text(_took(item, now)),
+                text(item["outcome"] or "under way", OUTCOME_STYLE.get(item["outcome"] or "", "cyan")),
+                text(size(item["done_bytes"] or None)),
+                text(": ".join(part for part in (item["reason"], item["message"]) if part) or None),
+            ]
+            for item in items
+        ],
     )
-    for item in items:
-        table.add_row(
-            _text(ago(item["started_at"], now)),
-            _text(item["kind"]),
-            _text(item["attempt"]),
-            _text(_took(item, now)),
-            _text(item["outcome"] or "under way", OUTCOME_STYLE.get(item["outcome"] or "", "cyan")),
-            _text(size(item["done_bytes"] or None)),
-            _text(": ".join(part for part in (item["reason"], item["message"]) if part) or None),
-        )
-    return table
 
 
-def archives(items: Sequence[Record], now: datetime) -> RenderableType:
+def archives(items: Sequence[Record], now: datetime) -> Drawn:
     if not items:
-        return Text("It has no archives yet.")
-    table = _table(
-        "KEY", "GENERATION", "REVISION", "SIZE", "HOME", "VERIFIED", right=("GENERATION", "REVISION", "SIZE", "HOME")
+        return text("It has no archives yet.")
+    return table(
+        [
+            "KEY",
+            Column("GENERATION", is_right=True, may_go=2),
+            Column("REVISION", is_right=True, may_go=1),
+            Column("SIZE", is_right=True),
+            Column("HOME", is_right=True),
+            "VERIFIED",
+        ],
+        [
+            [
+                text(item["key"]),
+                text(item["generation"]),
+                text(item["revision"]),
+                text(size(item["size_bytes"])),
+                text(size(item["home_bytes"])),
+                text(ago(item["proven_at"], now) if item["proven_at"] else "never"),
+            ]
+            for item in items
+        ],
     )
-    for item in items:
-        table.add_row(
-            _text(item["key"]),
-            _text(item["generation"]),
-            _text(item["revision"]),
-            _text(size(item["size_bytes"])),
-            _text(size(item["home_bytes"])),
-            _text(ago(item["proven_at"], now) if item["proven_at"] else "never"),
-        )
-    return table
 
 
-def holds(items: Sequence[Record], now: datetime) -> RenderableType:
+def holds(items: Sequence[Record], now: datetime) -> Drawn:
     if not items:
-        return Text("Nobody holds it awake.")
-    table = _table("ID", "REASON", "BY", "SINCE", "ENDS")
-    for item in items:
-        table.add_row(
-            _text(item["id"]),
-            _text(item["reason"]),
-            _text(item["created_by"]),
-            _text(ago(item["created_at"], now)),
-            _text(ago(item["expires_at"], now)),
-        )
-    return table
+        return text("Nobody holds it awake.")
+    return table(
+        ["ID", "REASON", "BY", Column("SINCE", may_go=1), "ENDS"],
+        [
+            [
+                text(item["id"]),
+                text(item["reason"]),
+                text(item["created_by"]),
+                text(ago(item["created_at"], now)),
+                text(ago(item["expires_at"], now)),
+            ]
+            for item in items
+        ],
+    )
 
 
-def collection(preview: Record, now: datetime) -> RenderableType:
+def collection(preview: Record, now: datetime) -> Drawn:
     """What a collection would do."""
-    parts: list[RenderableType] = []
+    parts: list[Drawn] = []
     if preview["items"]:
-        table = _table("KEY", "WORKSPACE", "SIZE", "WHY", "GOES", right=("SIZE",))
-        for item in preview["items"]:
-            goes = Text("now", "red") if item["action"] == "remove" else _text(ago(item["goes_at"], now))
-            table.add_row(
-                _text(item["key"]), _text(item["workspace"]), _text(size(item["size_bytes"])), _text(item["means"]), goes
-            )
-        parts.append(table)
+        rows = [
+            [
+                text(item["key"]),
+                text(item["workspace"]),
+                text(size(item["size_bytes"])),
+                text(item["means"]),
+                text("now", "red") if item["action"] == "remove" else text(ago(item["goes_at"], now)),
+            ]
+            for item in preview["items"]
+        ]
+        parts.append(table(["KEY", "WORKSPACE", Column("SIZE", is_right=True), "WHY", "GOES"], rows))
         if preview["left_out"]:
-            parts.append(Text(f"and {preview['left_out']} more"))
-        parts.append(Text())
+            parts.append(text(f"and {preview['left_out']} more"))
+        parts.append(EMPTY)
     removed = f"{preview['would_remove']} ({size(preview['would_free_bytes'])})" if preview["would_remove"] else "0"
     kept = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in preview["kept"].items())
-    facts = [
-        ("would be removed now", _text(removed)),
-        ("would be marked now", _text(preview["would_mark"])),
-        ("marked, in their grace period", _text(preview["waiting"])),
-        ("kept", _text(f"{sum(preview['kept'].values())}{f' ({kept})' if kept else ''}")),
-        ("last collection", _text(ago(preview["last"]["ran_at"], now))),
+    told = [
+        ("would be removed now", text(removed)),
+        ("would be marked now", text(preview["would_mark"])),
+        ("marked, in their grace period", text(preview["waiting"])),
+        ("kept", text(f"{sum(preview['kept'].values())}{f' ({kept})' if kept else ''}")),
+        ("last collection", text(ago(preview["last"]["ran_at"], now))),
     ]
-    parts += [_facts(facts), *_strangers(preview)]
+    parts += [facts(told), *_strangers(preview)]
     if preview["would_skip"]:
-        parts.append(_text(f"A collection would touch nothing just now: {preview['would_skip']}", "yellow"))
-    return Group(*parts)
+        parts.append(text(f"A collection would touch nothing just now: {preview['would_skip']}", "yellow"))
+    return Group(tuple(parts))
 
 
-def collected(report: Record) -> RenderableType:
+def collected(report: Record) -> Drawn:
     """What a collection did."""
-    facts = [
-        ("removed", _text(f"{report['removed']} ({size(report['freed_bytes'])})" if report["removed"] else "0")),
-        ("marked, in their grace period", _text(report["orphans"])),
-        ("kept", _text(report["kept"])),
+    told = [
+        ("removed", text(f"{report['removed']} ({size(report['freed_bytes'])})" if report["removed"] else "0")),
+        ("marked, in their grace period", text(report["orphans"])),
+        ("kept", text(report["kept"])),
     ]
-    parts: list[RenderableType] = [_facts(facts)]
-    for key, why in report["failed"].items():
-        parts.append(_text(f"{key} could not be collected: {why}", "yellow"))
-    return Group(*parts, *_strangers(report))
+    failed = [text(f"{key} could not be collected: {why}", "yellow") for key, why in report["failed"].items()]
+    return Group((facts(told), *failed, *_strangers(report)))
 
 
-def _strangers(told: Record) -> Iterable[RenderableType]:
+def _strangers(told: Record) -> Iterable[Text]:
     for name, means in (
         ("unknown", "in the store that the database does not know; they are never removed"),
         ("left_over", "in the store that an operation left behind; after the grace period they go"),
@@ -181,122 +214,97 @@ def _strangers(told: Record) -> Iterable[RenderableType]:
     ):
         count = told[f"{name}_count"]
         if count:
-            yield Text(f"{count} {'archive is' if count == 1 else 'archives are'} {means}:", "yellow")
-            yield from (_text(f"  {key}") for key in told[name])
+            yield text(f"{count} {'archive is' if count == 1 else 'archives are'} {means}:", "yellow")
+            yield from (text(f"  {key}") for key in told[name])
             if count > len(told[name]):
-                yield Text(f"  and {count - len(told[name])} more")
+                yield text(f"  and {count - len(told[name])} more")
 
 
-def explanation(told: Record, now: datetime) -> RenderableType:
-    parts: list[RenderableType] = [_text(told["summary"], "bold")]
-    parts += [_text(line) for line in told["lines"]]
-    facts: list[tuple[str, Text]] = [
-        ("wish", _text(told["wish"])),
+def explanation(told: Record, now: datetime) -> Drawn:
+    parts: list[Drawn] = [text(told["summary"], "bold")]
+    parts += [text(sentence) for sentence in told["lines"]]
+    known: list[tuple[str, Text]] = [
+        ("wish", text(told["wish"])),
         ("phase", _phase(told["phase"])),
-        ("under way", _text(told["operation"] if told["operation"] != "NONE" else None)),
+        ("under way", text(told["operation"] if told["operation"] != "NONE" else None)),
     ]
     waiting = told["waiting_for"]
     if waiting is not None:
         until = f", until {waiting['until']} ({ago(waiting['until'], now)})" if waiting.get("until") else ""
-        facts.append(("waits for", _text(f"{waiting['what']}{until}")))
+        known.append(("waits for", text(f"{waiting['what']}{until}")))
     if told["next"] is not None:
-        facts.append(("next", _text(told["next"])))
+        known.append(("next", text(told["next"])))
     if told["why"] is not None:
-        facts.append(("why", _text(told["why"])))
-    parts += [Text(), _facts(facts)]
+        known.append(("why", text(told["why"])))
+    parts += [EMPTY, facts(known)]
     if told["ways_out"]:
-        parts += [Text(), Text("ways out", "bold")]
-        parts.append(_facts([(way["command"], _text(way["means"])) for way in told["ways_out"]], indent=2))
-    return Group(*parts)
+        parts += [EMPTY, text("ways out", "bold")]
+        parts.append(facts([(way["command"], text(way["means"])) for way in told["ways_out"]], indent=2))
+    return Group(tuple(parts))
 
 
-def templates(items: Sequence[Record]) -> RenderableType:
-    table = _table("NAME", "TITLE", "DESCRIPTION", "COMMAND")
-    for item in items:
-        taken = "-- CMD..." if item["takes_command"] else None
-        table.add_row(_text(item["name"], "bold"), _text(item["title"]), _text(item["description"]), _text(taken))
-    return table
+def templates(items: Sequence[Record]) -> Drawn:
+    return table(
+        ["NAME", "TITLE", "DESCRIPTION", "COMMAND"],
+        [
+            [
+                text(item["name"], "bold"),
+                text(item["title"]),
+                text(item["description"]),
+                text("-- CMD..." if item["takes_command"] else None),
+            ]
+            for item in items
+        ],
+    )
 
 
-def findings(items: Sequence[Record]) -> RenderableType:
-    table = _table("", "WHAT", "FOUND", "WHAT TO DO")
+def findings(items: Sequence[Record]) -> Drawn:
+    rows = []
     for item in items:
         word, style = ("ok", "green") if item["ok"] else ("BLOCKS", "bold red") if item["blocks"] else ("partly", "yellow")
-        table.add_row(_text(word, style), _text(item["what"]), _text(item["detail"]), _text(item["advice"] or None))
-    return table
-
-
-def progress_line(item: Record, spinner: Spinner) -> RenderableType:
-    grid = Table.grid(padding=(0, 1))
-    cells: list[RenderableType] = [spinner, _text(change_line(item))]
-    if item["operation"] != "NONE" and item["progress"] is not None:
-        cells.append(ProgressBar(total=100, completed=item["progress"], width=BAR_WIDTH))
-    grid.add_row(*cells)
-    return grid
-
-
-def to_text(drawn: RenderableType, *, width: int = 200) -> str:
-    """As it is printed where there are no colours."""
-    console = Console(width=width, color_system=None, markup=False, highlight=False, emoji=False, force_terminal=False)
-    with console.capture() as captured:
-        console.print(drawn)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+        rows.append([text(word, style), text(item["what"]), text(item["detail"]), text(item["advice"] or None)])
+    return table(["", "WHAT", "FOUND", "WHAT TO DO"], rows)
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _table(*names: str, right: Iterable[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
-    return table
-
-
-def _facts(facts: Sequence[tuple[str, Text]], *, indent: int = 0) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(Text(" " * indent + clean(name), "" if indent else "dim"), value)
-    return table
-
-
-def _error(error: Record, now: datetime) -> Table:
+def _error(error: Record, now: datetime) -> Facts:
     during = error["operation"] if error["operation"] != "NONE" else None
-    facts = [
-        ("  reason", _text(error["reason"], "red")),
-        ("  message", _text(error["message"])),
-        ("  during", _text(during)),
-        ("  failed", _text(f"{times(error['error_count'])}, the last time {ago(error['occurred_at'], now)}")),
-        ("  goes on", _text("not by itself: see `torpor explain`" if error["is_terminal"] else "it is tried again")),
+    told = [
+        ("  reason", text(error["reason"], "red")),
+        ("  message", text(error["message"])),
+        ("  during", text(during)),
+        ("  failed", text(f"{times(error['error_count'])}, the last time {ago(error['occurred_at'], now)}")),
+        ("  goes on", text("not by itself: see `torpor explain`" if error["is_terminal"] else "it is tried again")),
     ]
-    facts += [(f"  {name}", _text(_value(value))) for name, value in (error["context"] or {}).items()]
-    return _facts(facts)
+    return facts([*told, *((f"  {name}", text(_value(value))) for name, value in (error["context"] or {}).items())])
 
 
 def _conditions(conditions: Mapping[str, Record], now: datetime) -> Table:
-    table = _table("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
-    for name, condition in conditions.items():
-        holds = condition["status"] == "True"
-        table.add_row(
-            _text(name),
-            _text(condition["status"], "green" if holds else "yellow"),
-            _text(condition["reason"]),
-            _text(ago(condition["last_transition_time"], now)),
-            _text(condition["message"] or None),
-        )
-    return table
+    return table(
+        ["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"],
+        [
+            [
+                text(name),
+                text(condition["status"], "green" if condition["status"] == "True" else "yellow"),
+                text(condition["reason"]),
+                text(ago(condition["last_transition_time"], now)),
+                text(condition["message"] or None),
+            ]
+            for name, condition in conditions.items()
+        ],
+    )
 
 
 def _value(value: object) -> str:
-    return "\n".join(str(line) for line in value) if isinstance(value, list) else str(value)
+    return "\n".join(str(one) for one in value) if isinstance(value, list) else str(value)
 
 
 def _under_way(item: Record) -> Text:
     words = standing_words(item).partition(", ")[2]
     trouble = trouble_words(item) if item["operation"] != "NONE" else ""
-    return _text(f"{words} ({trouble})" if trouble else words or None)
+    return text(f"{words} ({trouble})" if trouble else words or None)
 
 
 def _briefly(item: Record) -> str | None:
@@ -312,8 +320,4 @@ def _took(item: Record, now: datetime) -> str:
 
 
 def _phase(phase: str) -> Text:
-    return Text(phase, PHASE_STYLE.get(phase, ""))
-
-
-def _text(value: object, style: str = "") -> Text:
-    return Text(NOTHING, "dim") if value is None else Text(clean(value), style)
+    return text(phase, PHASE_STYLE.get(phase, ""))

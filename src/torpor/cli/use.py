@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from torpor.cli.ends import Ended, ExitCode
-from torpor.cli.output import say, show_bytes, show_json
+from torpor.cli.output import say, show_bytes, show_json, show_line
 from torpor.cli.place import api_here
 from torpor.cli.words import Json, Name
 
@@ -55,6 +55,10 @@ def logs(
 
 def open_(
     name: Name,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", "-p", min=1, max=65535, help="What else listens in it: a dev server, say.", show_default=False),
+    ] = None,
     print_only: Annotated[bool, typer.Option("--print", help="Only print the address.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -65,12 +69,19 @@ def open_(
         raise Ended(
             ExitCode.REFUSED, f"{name} has no address", code="no_url", advice=f"`torpor explain {name}` says how it stands"
         )
+    url = at_port(url, port)
     if as_json:
         show_json({"url": url})
     else:
-        show_bytes(f"{url}\n".encode())
+        show_line(url)
     if not (print_only or as_json) and not _browse(url):
         say("torpor: there is no browser here (open the address above in one)")
+
+
+def at_port(url: str, port: int | None) -> str:
+    """The host name of one of its ports, which begins with it (domain/hosts.py)."""
+    scheme, _, rest = url.partition("://")
+    return url if port is None else f"{scheme}://{port}--{rest}"
 
 
 def shell_code(exit_code: int) -> int:
@@ -79,6 +90,9 @@ def shell_code(exit_code: int) -> int:
 
 
 def _browse(url: str) -> bool:
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        # What could be found here is for terminals: it would take this one, and cannot show a workspace.
+        return False
     import webbrowser
 
     try:

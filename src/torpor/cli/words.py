@@ -4,7 +4,13 @@ from typing import Annotated
 
 import typer
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The workspace's name or id.", show_default=False)]
+from torpor.cli.completing import user_names, workspace_names
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The workspace's name or id.", show_default=False, autocompletion=workspace_names),
+]
+User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", show_default=False, autocompletion=user_names)]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Follow it until it is reached; exit code 3 when it ends in ERROR.")]
 Timeout = Annotated[

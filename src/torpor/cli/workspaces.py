@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torpor.cli.completing import template_names
 from torpor.cli.ends import Ended, ExitCode, usage
-from torpor.cli.output import show_bytes, show_json
+from torpor.cli.output import show_json, show_line
 from torpor.cli.place import api_here
 from torpor.cli.words import Json, Name, Timeout, Wait
 
@@ -20,7 +21,8 @@ def create(
         typer.Argument(metavar="[-- CMD...]", help="The program of a template that takes one.", show_default=False),
     ] = None,
     template: Annotated[
-        str | None, typer.Option("--template", "-t", help="See `torpor templates`.", show_default=False)
+        str | None,
+        typer.Option("--template", "-t", help="See `torpor templates`.", show_default=False, autocompletion=template_names),
     ] = None,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -104,7 +106,7 @@ def _conclude(
     from torpor.cli.wording import reached_line, wish_line
 
     if not wait:
-        show_json(workspace) if as_json else _print(wish_line(workspace))
+        show_json(workspace) if as_json else show_line(wish_line(workspace))
         return
     from torpor.cli.progress import following
     from torpor.cli.waiting import wait_for, wished
@@ -120,8 +122,4 @@ def _conclude(
         # What is gone altogether is told as it was last seen, in the phase it has reached.
         show_json(reached if reached is not None else {**workspace, "phase": "DELETED", "operation": "NONE"})
     else:
-        _print(reached_line(reached) if reached is not None else f"{wish.name} is DELETED")
-
-
-def _print(line: str) -> None:
-    show_bytes(line.encode() + b"\n")
+        show_line(reached_line(reached) if reached is not None else f"{wish.name} is DELETED")

@@ -39,6 +39,8 @@ class Event:
     owner_id: str
     workspace: Workspace
     """As it was then."""
+    unshared: frozenset[str] = frozenset()
+    """Users it was shared with until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,14 @@ class Told:
     owner_id: str
     body: Mapping[str, Any]
     """What a client gets."""
+    unshared: frozenset[str] = frozenset()
+    """Users who are not told any more; what they know already is no longer theirs to know."""
+
+    @property
+    def usernames(self) -> frozenset[str]:
+        """Who is told, besides administrators."""
+        workspace = self.body["workspace"]
+        return frozenset((workspace.get("owner", ""), *workspace.get("shares", ())))
 
 
 def body(
@@ -65,7 +75,7 @@ def tell(event: Event, workspace: Mapping[str, Any]) -> Told:
     """`workspace` is the event's, as the API tells it."""
     told = body(event.kind, event.id, at=event.at, workspace=workspace)
     # Ids have no holes: they are given out in the transaction that stores them.
-    return Told(event.id, event.id - 1, event.seq, event.workspace.id, event.owner_id, told)
+    return Told(event.id, event.id - 1, event.seq, event.workspace.id, event.owner_id, told, event.unshared)
 
 
 def channels(told: Told) -> tuple[str, str]:
@@ -75,7 +85,13 @@ def channels(told: Told) -> tuple[str, str]:
 
 
 def to_message(told: Told, installation: str) -> bytes:
-    way = {"after": told.after, "seq": told.seq, "owner_id": told.owner_id, "installation": installation}
+    way = {
+        "after": told.after,
+        "seq": told.seq,
+        "owner_id": told.owner_id,
+        "unshared": sorted(told.unshared),
+        "installation": installation,
+    }
     return json.dumps({**told.body, **way}).encode()
 
 
@@ -86,7 +102,9 @@ def from_message(message: bytes, installation: str) -> Told | None:
         if read.pop("installation") != installation:
             return None
         after, seq, owner_id = read.pop("after"), read.pop("seq"), read.pop("owner_id")
+        # An older leader does not say it, and knows of no sharing.
+        unshared = frozenset(map(str, read.pop("unshared", ())))
         EventKind(read["event"])
-        return Told(int(read["id"]), int(after), int(seq), str(read["workspace"]["id"]), str(owner_id), read)
+        return Told(int(read["id"]), int(after), int(seq), str(read["workspace"]["id"]), str(owner_id), read, unshared)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event: {error!r}") from error

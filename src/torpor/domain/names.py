@@ -7,7 +7,8 @@ import re
 
 from torpor.domain.errors import Refused
 
-NAME_RULE = "a DNS label: 1 to 40 of a-z, 0-9 and -, beginning and ending with a letter or digit, without --"
+LONGEST_NAME = 40
+NAME_RULE = f"a DNS label: 1 to {LONGEST_NAME} of a-z, 0-9 and -, beginning and ending with a letter or digit, without --"
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # Host names that mean the platform itself.

@@ -216,6 +216,9 @@ class Workspace:
     error_count: int
     quick_ends: int
 
+    shares: Mapping[str, str] = field(default_factory=dict)
+    """With whom it is shared: user name to `use` or `manage` (`torpor.domain.access`). Written by the service."""
+
     @property
     def is_archived(self) -> bool:
         """The archive holds exactly the home as it is now."""

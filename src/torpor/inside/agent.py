@@ -1,6 +1,6 @@
 """What runs first inside a workspace's container, and stands between it and Torpor?
 
-Started by file path with a bare interpreter, so it imports the standard library only. Torpor hands it two listening Unix
+Started by file path with a bare interpreter, so it imports the standard library only. Torpor hands it three listening Unix
 sockets (as inherited file descriptors: nothing of Torpor's has to be mounted inside) and, on standard input, one line of
 JSON (`Orders`). Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, and its end of file means
 that Torpor is gone, whereupon everything here ends at once.
@@ -8,21 +8,29 @@ that Torpor is gone, whereupon everything here ends at once.
 - It leaves Torpor's session keyring, and gives up root for the workspace's own user, before it starts anything.
 - It starts the program, and ends with the program's exit code when the program ends by itself.
 - *bridge*: each connection is spliced to the program's port on loopback.
+- *ports*: each connection begins with a line that names a port, and is spliced to that port of this container's loopback.
 - *control*: each connection carries one request in frames (one byte of kind, four of length, then the payload):
 
-      to the agent      R  the request, JSON: {"do": "probe"} or {"do": "execute", "argv": [...], "environment": {...}}
-                        I  bytes for the command's standard input; an empty one is its end of file
+      to the agent      R  the request, JSON: {"do": "probe", "within_s": 0},
+                           {"do": "execute", "argv": [...], "environment": {...}} or {"do": "shell", "columns": 80, "rows": 24}
+                        I  bytes for the command's standard input, where an empty one is its end of file; or typed ones
+                        S  the terminal's new size, as decimal text: columns, a space, rows (shell)
       from the agent    Y, N  the program's port answers, or does not (probe)
-                        O, E  bytes of standard output, of standard error
-                        X  the exit code, as decimal text (execute)
+                        O, E  bytes of standard output (or of the terminal), of standard error
+                        T  how many of the typed bytes the terminal has taken, as decimal text (shell)
+                        X  the exit code, as decimal text (execute, shell)
 
-  A caller that hangs up ends its command. (A terminal is a program of its own, `terminal.py`, and reached by the bridge.)
+  A caller that hangs up ends its command, and hangs up its shell. A shell's caller sends at most WINDOW bytes that were not
+  yet taken, so that its new size and its end are never held up by what a program does not read.
+  (The terminal in a browser tab is a program of its own, `terminal.py`, and reached by the bridge.)
 - It is process 1 of its namespace where it has one, and then reaps whatever is orphaned there.
 """
 
 import asyncio
 import contextlib
 import errno
+import fcntl
+import functools
 import json
 import os
 import resource
@@ -30,26 +38,52 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-REQUEST, INPUT = b"R", b"I"
-YES, NO, OUTPUT, ERRORS, EXIT = b"Y", b"N", b"O", b"E", b"X"
+REQUEST, INPUT, SIZE = b"R", b"I", b"S"
+YES, NO, OUTPUT, ERRORS, TAKEN, EXIT = b"Y", b"N", b"O", b"E", b"T", b"X"
 
 LARGEST_FRAME = 1 << 20
 CHUNK = 1 << 16
+WINDOW = 1 << 16
+"""How much may be typed ahead of the program that reads it."""
 PROBE_S = 1.0
+LOOK_S = 0.005
+"""How often it is tried whether a program that has just begun listens by now."""
+NAMED_WITHIN_S = 10.0
+"""How long whoever connects to *ports* may take to name one."""
 STRAGGLERS_S = 1.0
 """How long the rest of the tree may take once the program itself has ended on request: a shell at a terminal ignores TERM."""
 HANGS_UP_S = 10.0
 """How long a caller may take to hang up after it was told how its command ended."""
 AFTER_EXIT_S = 0.2
 """How long a command's output is still read after its end: what it left behind may hold the pipe for ever."""
+AFTER_EXIT_BYTES = 1 << 18
+"""How much of a terminal is still shown after its shell's end: what it left behind may write for ever, too."""
+HANG_UP_S = 5.0
+"""How long a shell has to end after it was hung up."""
 OOM_SCORE = 300
 """When memory runs out, the kernel shall take a process of the workspace, not the agent."""
 
 COULD_NOT_START = 127
+
+# Whoever started Torpor may have ignored them, and a shell would inherit that: Ctrl-C would end nothing.
+SIGNALS_OF_A_SHELL = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+# Meant for the program of the template, not for what a person starts beside it: that one has the port already.
+NOT_FOR_A_SHELL = frozenset({"PORT", "PYTHONPATH"})
+MOST_COLUMNS_OR_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -57,6 +91,7 @@ class Orders:
     """The first line on standard input."""
 
     bridge_fd: int
+    ports_fd: int
     control_fd: int
     port: int
     home: str
@@ -66,6 +101,8 @@ class Orders:
     """Become this user and group (when started as root)."""
     alone: bool
     """Whether everything in sight belongs to this container: process 1 of an own PID namespace."""
+    own_network: bool
+    """Whether everything on loopback belongs to this container."""
     limits: dict[str, int] = field(default_factory=dict)
     """Resource limits by name (`RLIMIT_NPROC`), where no cgroup does it."""
 
@@ -108,21 +145,50 @@ class Children:
     def start(
         self, argv: tuple[str, ...], *, environment: dict[str, str] | None = None, pipes: bool = False
     ) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
+        stdin, output = (subprocess.PIPE, subprocess.PIPE) if pipes else (subprocess.DEVNULL, None)
+        return self._start(argv, {**self._orders.environment, **(environment or {})}, (stdin, output), self._before_exec)
+
+    def start_shell(self, terminal: int) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
+        """A login shell whose terminal this is."""
+        kept = {name: value for name, value in self._orders.environment.items() if name not in NOT_FOR_A_SHELL}
+        shell = find_shell(kept)
+        environment = {**kept, "SHELL": shell, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        # The dash is how login(1) tells any shell, whatever its options, that it is a login shell.
+        argv = (f"-{os.path.basename(shell)}",)  # noqa: PTH119
+        return self._start(argv, environment, (terminal, terminal), self._before_shell, executable=shell)
+
+    def _start(
+        self,
+        argv: tuple[str, ...],
+        environment: dict[str, str],
+        streams: tuple[int, int | None],
+        before_exec: Callable[[], None],
+        executable: str | None = None,
+    ) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
+        stdin, output = streams
         process = subprocess.Popen(
             argv,
+            executable=executable,
             cwd=self._orders.home,
-            env={**self._orders.environment, **(environment or {})},
-            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if pipes else None,
-            stderr=subprocess.PIPE if pipes else None,
+            env=environment,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
             bufsize=0,
             start_new_session=True,
             # There is one thread here, so this is safe; it cannot be done from outside without a race.
-            preexec_fn=self._before_exec,
+            preexec_fn=before_exec,
         )
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._known[process.pid] = (process, ended)
         return process, ended
+
+    def _before_shell(self) -> None:
+        self._before_exec()
+        for number in SIGNALS_OF_A_SHELL:
+            signal.signal(number, signal.SIG_DFL)
+        # The terminal of the session that was just begun: without it there is no job control, and no Ctrl-C.
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def _before_exec(self) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, self._open_files)
@@ -162,6 +228,21 @@ class Children:
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+
+
+def find_shell(environment: dict[str, str]) -> str:
+    """The workspace's own shell, else whatever there is."""
+    wanted = (environment.get("SHELL", ""), "/bin/bash", "/bin/sh")
+    return next((shell for shell in wanted if os.path.isabs(shell) and os.access(shell, os.X_OK)), "/bin/sh")  # noqa: PTH117
+
+
+def signal_session(leader: int, number: int) -> None:
+    """Tell every process of a session; who does not want to hear of it ignores it (nohup) or left it (setsid)."""
+    for entry in os.listdir("/proc"):  # noqa: PTH208
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if os.getsid(int(entry)) == leader:
+                    os.kill(int(entry), number)
 
 
 def descendants(root: int) -> list[int]:
@@ -244,6 +325,18 @@ class Splice(asyncio.Protocol):
         self.peer.close()
 
 
+async def answers(port: int, within_s: float) -> bool:
+    """Whether the program takes a connection, as soon as it does so or the time is up."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within_s
+    while (connection := await connect_to_program(port)) is None:
+        if loop.time() >= end:
+            return False
+        await asyncio.sleep(LOOK_S)
+    connection.close()
+    return True
+
+
 async def connect_to_program(port: int) -> socket.socket | None:
     """A connection to the program on loopback, whichever of its two addresses the program listens on."""
     loop = asyncio.get_running_loop()
@@ -253,7 +346,9 @@ async def connect_to_program(port: int) -> socket.socket | None:
         except OSError:
             continue
         try:
-            await asyncio.wait_for(loop.sock_connect(connection, (host, port)), PROBE_S)
+            # Not wait_for: it forgets that it was cancelled when a refusal comes at the same moment.
+            async with asyncio.timeout(PROBE_S):
+                await loop.sock_connect(connection, (host, port))
         except (TimeoutError, OSError):
             connection.close()
         except BaseException:
@@ -264,7 +359,55 @@ async def connect_to_program(port: int) -> socket.socket | None:
     return None
 
 
-async def splice(incoming: socket.socket, port: int) -> None:
+async def splice_to_any(incoming: socket.socket, *, own_network: bool) -> None:
+    """The first line names the port; what follows it is for whoever listens there."""
+    try:
+        async with asyncio.timeout(NAMED_WITHIN_S):
+            port, early = await read_port(incoming)
+    except (TimeoutError, OSError, ValueError):
+        incoming.close()
+        return
+    if own_network or is_ours(port):
+        await splice(incoming, port, early)
+    else:
+        incoming.close()
+
+
+async def read_port(incoming: socket.socket) -> tuple[int, bytes]:
+    loop = asyncio.get_running_loop()
+    read = b""
+    while b"\n" not in read:
+        if len(read) > len("65535"):
+            raise ValueError("no port was named")
+        data = await loop.sock_recv(incoming, CHUNK)
+        if not data:
+            raise ValueError("it hung up before it named a port")
+        read += data
+    line, _, rest = read.partition(b"\n")
+    if not (line.isdigit() and 0 < int(line) < 1 << 16):
+        raise ValueError("no port was named")
+    return int(line), rest
+
+
+def is_ours(port: int) -> bool:
+    """Where loopback is the machine's: whether it is only processes of this container that listen on this port."""
+    listening = {
+        f"socket:[{fields[9]}]"
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        if os.path.exists(table)  # noqa: PTH110
+        for fields in map(str.split, Path(table).read_text().splitlines()[1:])
+        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
+    }
+    held: set[str] = set()
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    held.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))  # noqa: PTH115
+    return bool(listening) and listening <= held
+
+
+async def splice(incoming: socket.socket, port: int, early: bytes = b"") -> None:
     loop = asyncio.get_running_loop()
     outgoing = await connect_to_program(port)
     if outgoing is None:
@@ -273,6 +416,8 @@ async def splice(incoming: socket.socket, port: int) -> None:
     outgoing.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     near, far = Splice(), Splice()
     near.peer, far.peer = far, near
+    if early:
+        far.send(early)
     await loop.create_connection(lambda: far, sock=outgoing)
     await loop.connect_accepted_socket(lambda: near, incoming)
 
@@ -303,12 +448,14 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
         request = json.loads(payload) if kind == REQUEST else {}
         match request.get("do"):
             case "probe":
-                answer = await connect_to_program(orders.port)
-                if answer is not None:
-                    answer.close()
-                writer.write(frame(NO if answer is None else YES))
+                does_answer = await answers(orders.port, float(request.get("within_s", 0)))
+                writer.write(frame(YES if does_answer else NO))
             case "execute":
                 await execute(request, reader, writer, children)
+                await writer.drain()
+                await hung_up(reader)
+            case "shell":
+                await shell(request, reader, writer, children)
                 await writer.drain()
                 await hung_up(reader)
             case _:
@@ -394,6 +541,145 @@ async def feed(pipe: Any, reader: asyncio.StreamReader) -> None:
         return
     finally:
         transport.close()
+
+
+# ── shells ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Terminal:
+    """Our end of a pty. It is read no faster than somebody looks, and written as fast as the program reads."""
+
+    def __init__(self, descriptor: int, taken: Callable[[int], None]) -> None:
+        self._descriptor = descriptor
+        self._taken = taken
+        self._typed = bytearray()
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(descriptor, False)
+
+    def resize(self, columns: int, rows: int) -> None:
+        if not (0 < columns <= MOST_COLUMNS_OR_ROWS and 0 < rows <= MOST_COLUMNS_OR_ROWS):
+            raise ValueError(f"a terminal of {columns} columns and {rows} rows")
+        termios.tcsetwinsize(self._descriptor, (rows, columns))
+
+    def type(self, data: bytes) -> None:
+        if len(self._typed) + len(data) > WINDOW:
+            raise ValueError("more was typed than was agreed")
+        self._typed += data
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            written = os.write(self._descriptor, self._typed) if self._typed else 0
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            written = len(self._typed)  # nobody will ever read it
+        del self._typed[:written]
+        if written:
+            self._taken(written)
+        if self._typed:
+            self._loop.add_writer(self._descriptor, self._write)
+        else:
+            self._loop.remove_writer(self._descriptor)
+
+    async def read(self, ended: "asyncio.Future[int]") -> bytes:
+        """What it shows next; nothing when nobody is there any more who could write to it."""
+        while True:
+            try:
+                return os.read(self._descriptor, CHUNK)
+            except BlockingIOError:
+                pass
+            except OSError:  # EIO: nobody holds the other end
+                return b""
+            is_over = ended.done()
+            if not await self._readable(ended, AFTER_EXIT_S if is_over else None) and is_over:
+                return b""
+
+    async def _readable(self, ended: "asyncio.Future[int]", within_s: float | None) -> bool:
+        readable: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(self._descriptor, lambda: None if readable.done() else readable.set_result(None))
+        waiting: list[asyncio.Future[Any]] = [readable] if ended.done() else [readable, ended]
+        try:
+            await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._loop.remove_reader(self._descriptor)
+        return readable.done()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        self._loop.remove_writer(self._descriptor)
+        os.close(self._descriptor)
+
+
+async def shell(
+    request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, children: Children
+) -> None:
+    terminal: Terminal | None = None
+    try:
+        ours, theirs = os.openpty()
+        try:
+            terminal = Terminal(ours, lambda taken: writer.write(frame(TAKEN, str(taken).encode())))
+            terminal.resize(int(request["columns"]), int(request["rows"]))
+            process, ended = children.start_shell(theirs)
+        finally:
+            os.close(theirs)
+    except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
+        if terminal is not None:
+            terminal.close()
+        writer.write(frame(OUTPUT, f"no shell could be started: {error}\r\n".encode()))
+        writer.write(frame(EXIT, str(COULD_NOT_START).encode()))
+        return
+    loop = asyncio.get_running_loop()
+    showing = loop.create_task(show(terminal, ended, writer))
+    listening = loop.create_task(listen(terminal, reader))
+    try:
+        # The listener ends early only when the caller hangs up.
+        over_or_gone: list[asyncio.Future[Any]] = [ended, listening]
+        await asyncio.wait(over_or_gone, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            # However long the caller takes to read it; but not longer than the caller is there.
+            await asyncio.wait([showing, listening], return_when=asyncio.FIRST_COMPLETED)
+            writer.write(frame(EXIT, str(ended.result()).encode()))
+    finally:
+        for task in (showing, listening):
+            task.cancel()
+        await asyncio.gather(showing, listening, return_exceptions=True)
+        await hang_up(terminal, process.pid, ended)
+
+
+async def show(terminal: Terminal, ended: "asyncio.Future[int]", writer: asyncio.StreamWriter) -> None:
+    left = AFTER_EXIT_BYTES
+    with contextlib.suppress(OSError):
+        while left > 0 and (data := await terminal.read(ended)):
+            writer.write(frame(OUTPUT, data))
+            await writer.drain()
+            # A terminal that always has more would leave nobody else a turn.
+            await asyncio.sleep(0)
+            left -= len(data) if ended.done() else 0
+
+
+async def listen(terminal: Terminal, reader: asyncio.StreamReader) -> None:
+    """Returns when the caller is gone, or says what no caller of ours would."""
+    with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+        while True:
+            kind, data = await read_frame(reader)
+            if kind == INPUT:
+                terminal.type(data)
+            elif kind == SIZE:
+                columns, rows = data.split()
+                terminal.resize(int(columns), int(rows))
+
+
+async def hang_up(terminal: Terminal, leader: int, ended: "asyncio.Future[int]") -> None:
+    """The terminal is gone, and everybody at it hears of it. (A shell that is told twice dies before it tells its jobs.)"""
+    if not ended.done():
+        signal_session(leader, signal.SIGHUP)
+        signal_session(leader, signal.SIGCONT)
+    terminal.close()
+    await asyncio.wait([ended], timeout=HANG_UP_S)
+    if not ended.done():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
 
 
 # ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -507,9 +793,11 @@ async def run(orders: Orders) -> int:
         return COULD_NOT_START
     leash.listen()
     bridge = socket.socket(fileno=orders.bridge_fd)
+    ports = socket.socket(fileno=orders.ports_fd)
     asked = socket.socket(fileno=orders.control_fd)
     serving = [
         loop.create_task(serve(bridge, splice, orders.port)),
+        loop.create_task(serve(ports, functools.partial(splice_to_any, own_network=orders.own_network))),
         loop.create_task(serve(asked, control, orders, children)),
     ]
     asked_or_over: list[asyncio.Future[Any]] = [program, leash.grace_s]

@@ -8,10 +8,11 @@ import re
 from enum import Enum, auto
 from typing import assert_never
 
-from torpor.proxy.head import BadHead, Chunked, Framing, Length, NoBody, UntilClose
+from torpor.proxy.head import BadHead, Chunked, Framing, Length, NoBody, UntilClose, is_trailer
 
 LONGEST_CHUNK_LINE_BYTES = 4096
 LARGEST_TRAILER_BYTES = 16 * 1024
+_CHUNK_TOO_LONG = "A chunk of the body is longer than it says."
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x09\x20-\x7e\x80-\xff]*)?")
 
 
@@ -26,6 +27,8 @@ class _Reading(Enum):
 
 class Body:
     """Follows one body as its bytes arrive in pieces of any size."""
+
+    __slots__ = ("_is_chunked", "_left", "_line", "_reading", "_trailer_bytes")
 
     def __init__(self, framing: Framing) -> None:
         self._line = b""
@@ -75,6 +78,9 @@ class Body:
         self._line += data[at:stop]
         if len(self._line) > LONGEST_CHUNK_LINE_BYTES:
             raise BadHead(400, "A line between the chunks of the body is too long.")
+        if self._reading is _Reading.DATA_END and self._line[:1] not in (b"", b"\r"):
+            # At once: nothing of it may go on.
+            raise BadHead(400, _CHUNK_TOO_LONG)
         if end >= 0:
             if not self._line.endswith(b"\r\n") or b"\r" in self._line[:-2] or b"\0" in self._line:
                 raise BadHead(400, "A line between the chunks of the body does not end in CR LF.")
@@ -91,11 +97,13 @@ class Body:
             self._reading = _Reading.DATA if self._left else _Reading.TRAILER
         elif self._reading is _Reading.DATA_END:
             if line:
-                raise BadHead(400, "A chunk of the body is longer than it says.")
+                raise BadHead(400, _CHUNK_TOO_LONG)
             self._reading = _Reading.SIZE
         else:
             self._trailer_bytes += len(line)
             if self._trailer_bytes > LARGEST_TRAILER_BYTES:
-                raise BadHead(400, "The trailer of the body is too long.")
+                raise BadHead(431, "The trailer of the body is too long.")
             if not line:
                 self._reading = _Reading.DONE
+            elif not is_trailer(line):
+                raise BadHead(400, "The trailer of the body has a line that may not stand there.")

@@ -1,4 +1,4 @@
-"""Does a stream carry data, or only signs of life?
+"""Does a stream carry data, or only signs of life, and may we put in a word?
 
 A WebSocket that nobody uses still sends pings for ever. The headers of its frames are walked as the bytes go by; payloads are
 neither looked at nor kept.
@@ -18,7 +18,17 @@ _LONGEST_SHORT_FRAME_BYTES = 2 + _MASK_BYTES + 125
 _LONGEST_PAYLOAD_BYTES = 1 << 63
 
 
+def goodbye(code: int, *, is_masked: bool = False) -> bytes:
+    """A frame that closes a WebSocket. What a client sends is masked; with zeros, which hide nothing and need not."""
+    return (b"\x88\x82\x00\x00\x00\x00" if is_masked else b"\x88\x02") + code.to_bytes(2)
+
+
 class Carriage(Protocol):
+    @property
+    def is_between(self) -> bool:
+        """Whether a frame of our own could stand here."""
+        ...
+
     def take(self, piece: bytes) -> bool:
         """Whether any of these bytes, the next of the stream, are data."""
         ...
@@ -27,12 +37,16 @@ class Carriage(Protocol):
 class Bytes:
     """A protocol that we do not know: every byte counts."""
 
+    is_between = False
+
     def take(self, piece: bytes) -> bool:
         return bool(piece)
 
 
 class Frames:
     """One direction of a WebSocket, in pieces of any size."""
+
+    __slots__ = ("_header", "_is_data", "_is_lost", "_left")
 
     def __init__(self) -> None:
         self._header = b""
@@ -43,7 +57,16 @@ class Frames:
         self._is_lost = False
         """What came is no WebSocket's: from here on every byte counts, because that harms nobody."""
 
+    @property
+    def is_between(self) -> bool:
+        return not (self._left or self._header or self._is_lost)
+
     def take(self, piece: bytes) -> bool:
+        if not (self._left or self._header or self._is_lost) and len(piece) > 1:
+            # One short frame, whole: what somebody types, and what a ping is.
+            kind, second = piece[0] & 0x0F, piece[1]
+            if second & 0x7F < 126 and kind in _KNOWN and len(piece) == (second & 0x7F) + (6 if second > 0x7F else 2):
+                return kind in DATA
         found = False
         at, end = 0, len(piece)
         while at < end:

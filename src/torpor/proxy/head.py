@@ -5,8 +5,10 @@ one that was judged here. What is accepted keeps its raw target, and its headers
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from functools import lru_cache
 from typing import TypeAlias
 
 from torpor.domain.errors import Refused
@@ -15,35 +17,50 @@ LARGEST_HEAD_BYTES = 64 * 1024
 MOST_HEADERS = 100
 END = b"\r\n\r\n"
 
-SESSION_COOKIE = b"torpor_session"
+PLATFORM_COOKIES = frozenset(
+    {
+        b"torpor_session",
+        b"torpor_door",
+        b"torpor_knock",
+        b"__Host-torpor_session",
+        b"__Host-torpor_door",
+        b"__Host-torpor_knock",
+    }
+)
 TOKEN_PREFIX = b"torpor_"
+TOKEN_HEADER = b"x-torpor-token"
 
 Header: TypeAlias = tuple[bytes, bytes]
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e\x80-\xff]+) (HTTP/[0-9]\.[0-9])" % _TOKEN)
-_HEADER = re.compile(rb"(%s):[ \t]*((?:[\x21-\x7e\x80-\xff](?:[\x20-\x7e\x80-\xff\t]*[\x21-\x7e\x80-\xff])?)?)[ \t]*" % _TOKEN)
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: .*)?", re.DOTALL)
+_VISIBLE = bytes((*range(0x21, 0x7F), *range(0x80, 0x100)))
+TEXT = _VISIBLE + b" \t"
+# Of a head without its text nothing else remains.
+_LINE_ENDS = b"\r\n" * (MOST_HEADERS + 2)
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+_VERSIONS = frozenset({b"HTTP/1.1", b"HTTP/1.0"})
+_OTHER_VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]")
 _HOST = re.compile(rb"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
 _ORIGIN = re.compile(rb"(https?)://([^/]+)", re.IGNORECASE)
 _ABSOLUTE = re.compile(rb"([a-z][a-z0-9+.-]*)://([^/?#]*)(.*)", re.IGNORECASE)
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+_NUMBER = re.compile(rb"[0-9]+")
+_MOST_DIGITS = 18
+_NO_HEADER = "A header line is not NAME: VALUE."
 _PLATFORM_TOKEN = re.compile(rb"bearer[ \t]+" + TOKEN_PREFIX + rb".*", re.IGNORECASE | re.DOTALL)
 # NUL, LF without CR, CR without LF. A CR at the very end may still get its LF.
 _NEVER = re.compile(rb"\x00|(?<!\r)\n|\r(?=[^\n])")
 
+_LONGEST_NAME_BYTES = 256
+
 DEFAULT_PORT = {b"http": 80, b"https": 443}
 
-# They speak of one connection, and ours is another. Transfer-Encoding stays: the body goes on as it came.
-HOP_BY_HOP = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"upgrade"}
-)
 # A client cannot have these removed by naming them in Connection: without them it would be another request.
 NOT_FOR_CONNECTION_TO_NAME = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"cookie", b"authorization", b"origin"}
 )
-# Only we know where a request came from.
-OURS_TO_SAY = frozenset({b"forwarded", b"x-real-ip"})
+_NOTHING: frozenset[bytes] = frozenset()
+# Words of Connection that name no header, or one that is seen to anyway.
+_ABOUT_ITSELF = frozenset({b"keep-alive", b"close", b"upgrade", b"te"})
 # Through h2c a client would speak past us: further requests on the connection would go unread.
 UPGRADES_REFUSED = frozenset({b"h2c"})
 
@@ -79,6 +96,97 @@ class UntilClose:
 
 
 Framing: TypeAlias = NoBody | Length | Chunked | UntilClose
+NO_BODY, CHUNKED, UNTIL_CLOSE = NoBody(), Chunked(), UntilClose()
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Part(Enum):
+    """What a header is about, as far as it matters to whoever passes it on."""
+
+    REST = auto()
+    """Nothing of ours."""
+    HOP = auto()
+    """One connection, and the next is another. (Transfer-Encoding is no such: the body goes on as it came.)"""
+    CONNECTION = auto()
+    UPGRADE = auto()
+    TRAILERS = auto()
+    """TE: trailers pass through here, so that may be said on."""
+    ORIGIN_OF_REQUEST = auto()
+    """Where it came from, which only we know."""
+    COOKIE = auto()
+    AUTHORIZATION = auto()
+    TOKEN = auto()
+    """The platform's own, for programs."""
+    LENGTH = auto()
+    CODING = auto()
+    SET_COOKIE = auto()
+    CLEAR_SITE_DATA = auto()
+    CONTENT_TYPE = auto()
+
+
+_PARTS: Mapping[bytes, Part] = {
+    b"connection": Part.CONNECTION,
+    b"upgrade": Part.UPGRADE,
+    b"te": Part.TRAILERS,
+    b"keep-alive": Part.HOP,
+    b"proxy-connection": Part.HOP,
+    b"proxy-authenticate": Part.HOP,
+    b"proxy-authorization": Part.HOP,
+    b"forwarded": Part.ORIGIN_OF_REQUEST,
+    b"x-real-ip": Part.ORIGIN_OF_REQUEST,
+    b"cookie": Part.COOKIE,
+    b"authorization": Part.AUTHORIZATION,
+    TOKEN_HEADER: Part.TOKEN,
+    b"content-length": Part.LENGTH,
+    b"transfer-encoding": Part.CODING,
+    b"set-cookie": Part.SET_COOKIE,
+    b"clear-site-data": Part.CLEAR_SITE_DATA,
+    b"content-type": Part.CONTENT_TYPE,
+}
+# To a CGI-like program X_Forwarded_For and X-Forwarded-For are one name.
+_IN_BOTH_SPELLINGS = frozenset({Part.ORIGIN_OF_REQUEST, Part.TOKEN})
+# A trailer that some program took for a header would speak past what was judged.
+_NEVER_IN_A_TRAILER = frozenset(Part) - {Part.REST, Part.CONTENT_TYPE}
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    lower: bytes
+    part: Part
+
+
+@lru_cache(maxsize=4096)
+def name_of(name: bytes) -> Name | None:
+    """What this header's name means; None when it is no name. Remembered, because the same few hundred come all the time."""
+    if len(name) > _LONGEST_NAME_BYTES:
+        # By raising, so that it is not remembered.
+        raise BadHead(431, f"The name of a header is longer than {_LONGEST_NAME_BYTES} bytes.")
+    if not name or name.translate(None, _TOKEN):
+        return None
+    lower = name.lower()
+    dashed = lower.replace(b"_", b"-")
+    if dashed.startswith(b"x-forwarded-"):
+        return Name(lower, Part.ORIGIN_OF_REQUEST)
+    part = _PARTS.get(dashed, Part.REST)
+    return Name(lower, part if lower == dashed or part in _IN_BOTH_SPELLINGS else Part.REST)
+
+
+def is_trailer(line: bytes) -> bool:
+    """Whether this line may stand behind a body."""
+    name, found, value = line.partition(b":")
+    meaning = name_of(name)
+    return bool(
+        found
+        and meaning is not None
+        and meaning.part not in _NEVER_IN_A_TRAILER
+        and meaning.lower not in NOT_FOR_CONNECTION_TO_NAME
+        and not value.translate(None, TEXT)
+    )
+
+
+# ── the head ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,39 +195,68 @@ class Head:
     target: bytes
     version: bytes
     headers: tuple[Header, ...]
+    _by_name: dict[bytes, tuple[bytes, ...]] = field(init=False, repr=False, compare=False)
+    _parts: tuple[Part, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_name: dict[bytes, tuple[bytes, ...]] = {}
+        parts = []
+        for name, value in self.headers:
+            meaning = name_of(name)
+            if meaning is None:
+                raise BadHead(400, _NO_HEADER)
+            lower = meaning.lower
+            parts.append(meaning.part)
+            by_name[lower] = (*by_name[lower], value) if lower in by_name else (value,)
+        object.__setattr__(self, "_by_name", by_name)
+        object.__setattr__(self, "_parts", tuple(parts))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What each of its headers is about."""
+        return self._parts
 
     def values(self, name: bytes) -> tuple[bytes, ...]:
         """Every value of this header (named in lower case), in order."""
-        return tuple(value for found, value in self.headers if found.lower() == name)
+        return self._by_name.get(name, ())
 
     @property
     def host(self) -> str:
         """In lower case, without the port."""
-        return _host_and_port(self.values(b"host")[0])[0].decode("ascii")
+        return _host_and_port(self._by_name[b"host"][0])[0]
 
     @property
     def framing(self) -> Framing:
         """How long the body is."""
-        if self.values(b"transfer-encoding"):
-            return Chunked()
-        lengths = self.values(b"content-length")
-        return Length(int(lengths[0])) if lengths and int(lengths[0]) else NoBody()
+        if b"transfer-encoding" in self._by_name:
+            return CHUNKED
+        lengths = self._by_name.get(b"content-length")
+        return Length(size) if lengths and (size := int(lengths[0])) else NO_BODY
+
+    @property
+    def closes(self) -> bool:
+        """Whether its connection ends with the answer."""
+        return self.version != b"HTTP/1.1" or (
+            b"connection" in self._by_name and b"close" in words(self._by_name[b"connection"])
+        )
 
     @property
     def is_upgrade(self) -> bool:
         """Whether it asks for another protocol than HTTP, of a kind that may pass."""
-        wanted = set(_words(self.values(b"upgrade")))
+        if b"upgrade" not in self._by_name:
+            return False
+        wanted = set(words(self.values(b"upgrade")))
         return (
             bool(wanted)
             and not wanted & UPGRADES_REFUSED
-            and b"upgrade" in _words(self.values(b"connection"))
+            and b"upgrade" in words(self.values(b"connection"))
             and self.version == b"HTTP/1.1"
-            and self.framing == NoBody()
+            and self.framing == NO_BODY
         )
 
     @property
     def is_websocket(self) -> bool:
-        return self.is_upgrade and set(_words(self.values(b"upgrade"))) == {b"websocket"}
+        return self.is_upgrade and set(words(self.values(b"upgrade"))) == {b"websocket"}
 
     @property
     def is_cross_site(self) -> bool:
@@ -146,7 +283,7 @@ def head_ends(part: bytes, searched: int = 0) -> int | None:
     """
     found = part.find(END, max(0, searched - len(END) + 1))
     end = len(part) if found < 0 else found + len(END)
-    if part and not re.match(_TOKEN, part[:1]):
+    if part and part[:1].translate(None, _TOKEN):
         raise BadHead(400, "This is not HTTP. Torpor speaks plain HTTP here: the address begins with http://, not https://.")
     if _NEVER.search(part, max(0, searched - 1), end):
         raise BadHead(400, "The request's head has a line that does not end in CR LF, or a NUL.")
@@ -157,45 +294,67 @@ def head_ends(part: bytes, searched: int = 0) -> int | None:
 
 def parse(raw: bytes) -> Head:
     """The head in these bytes, which end in an empty line; BadHead with the status to answer with."""
-    if head_ends(raw) != len(raw):
-        raise BadHead(400, "The request's head does not end where it should.")
-    first, *lines = raw.removesuffix(END).split(b"\r\n")
-    begun = _REQUEST_LINE.fullmatch(first)
-    if begun is None:
-        raise BadHead(400, "The request line is not METHOD TARGET HTTP/1.1.")
-    if len(lines) > MOST_HEADERS:
-        raise BadHead(431, f"The request has more than {MOST_HEADERS} headers.")
-    head = Head(begun[1], begun[2], begun[3], tuple(map(_header, lines)))
-    if head.version not in (b"HTTP/1.1", b"HTTP/1.0"):
+    lines = text_lines(raw)
+    if lines is None or len(raw) > LARGEST_HEAD_BYTES:
+        # Slowly, to say what is the matter with it.
+        if head_ends(raw) != len(raw):
+            raise BadHead(400, "The request's head does not end where it should.")
+        if raw.count(b"\r\n") > MOST_HEADERS + 2:
+            raise BadHead(431, f"The request has more than {MOST_HEADERS} headers.")
+        raise BadHead(400, "The request's head has a control character in it.")
+    method, target, version = _request_line(lines[0])
+    parts = [line.partition(b":") for line in lines[1:]]
+    headers = tuple([(name, value.strip(b" \t")) for name, colon, value in parts if colon])
+    if len(headers) < len(parts):
+        raise BadHead(400, _NO_HEADER)
+    head = Head(method, target, version, headers)
+    if version not in _VERSIONS:
         raise BadHead(505, "Torpor speaks HTTP/1.1 here.")
     hosts = head.values(b"host")
     if len(hosts) != 1:
         raise BadHead(400, f"A request has exactly one Host header; this one has {len(hosts)}.")
     _host_and_port(hosts[0])
-    return _one_length(_origin_form(head, hosts[0]))
+    if not target.startswith(b"/") or method == b"CONNECT":
+        head = _origin_form(head, hosts[0])
+    return _one_length(head)
 
 
-def _header(line: bytes) -> Header:
-    if line[:1] in (b" ", b"\t"):
-        raise BadHead(400, "A header is folded over several lines, which HTTP no longer allows.")
-    match = _HEADER.fullmatch(line)
-    if match is None:
-        raise BadHead(400, "A header line is not NAME: VALUE.")
-    return match[1], match[2]
+def text_lines(raw: bytes) -> list[bytes] | None:
+    """The lines of a head without its empty one, if it is text whose every line ends in CR LF; each look is one pass in C."""
+    ends = raw.translate(None, TEXT)
+    # The count: a CR and an LF with text between them are no line end, though they stand here as one.
+    if not _LINE_ENDS.startswith(ends) or raw.count(b"\r\n") * 2 != len(ends) or raw.find(END) != len(raw) - len(END):
+        return None
+    return raw[: -len(END)].split(b"\r\n")
 
 
-def _host_and_port(value: bytes) -> tuple[bytes, int | None]:
-    match = _HOST.fullmatch(value)
+def _request_line(line: bytes) -> tuple[bytes, bytes, bytes]:
+    parts = line.split(b" ")
+    if len(parts) == 3:
+        method, target, version = parts
+        if (
+            target
+            and b"\t" not in target
+            and (version in _VERSIONS or _OTHER_VERSION.fullmatch(version))
+            and (method in _METHODS or (method and not method.translate(None, _TOKEN)))
+        ):
+            return method, target, version
+    raise BadHead(400, "The request line is not METHOD TARGET HTTP/1.1.")
+
+
+@lru_cache(maxsize=4096)
+def _host_and_port(value: bytes) -> tuple[str, int | None]:
+    match = _HOST.fullmatch(value) if len(value) <= _LONGEST_NAME_BYTES else None
     if match is None:
         raise BadHead(400, "The Host header is not a host name, with or without a port.")
-    return match[1].lower(), int(match[2]) if match[2] else None
+    return match[1].lower().decode("ascii"), int(match[2]) if match[2] else None
 
 
 def _origin_form(head: Head, host: bytes) -> Head:
     """The same request with the target as a server is asked: /path?query, or * for OPTIONS."""
     if head.method == b"CONNECT":
         raise BadHead(405, "Torpor is no proxy to elsewhere: CONNECT is not offered.")
-    if head.target.startswith(b"/") or (head.target == b"*" and head.method == b"OPTIONS"):
+    if head.target == b"*" and head.method == b"OPTIONS":
         return head
     absolute = _ABSOLUTE.fullmatch(head.target)
     if absolute is None:
@@ -206,7 +365,7 @@ def _origin_form(head: Head, host: bytes) -> Head:
     return replace(head, target=rest if rest.startswith(b"/") else b"/" + rest)
 
 
-def _with_port(host: bytes, default: int) -> tuple[bytes, int]:
+def _with_port(host: bytes, default: int) -> tuple[str, int]:
     name, port = _host_and_port(host)
     return name, default if port is None else port
 
@@ -214,16 +373,20 @@ def _with_port(host: bytes, default: int) -> tuple[bytes, int]:
 def _one_length(head: Head) -> Head:
     """The same head, with one word on how long its body is."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
+    if not codings and not lengths:
+        return head
     if codings and lengths:
         raise BadHead(400, "A request has a Content-Length or a Transfer-Encoding, not both.")
     if codings and head.version == b"HTTP/1.0":
         raise BadHead(400, "HTTP/1.0 knows no Transfer-Encoding.")
     if codings and [coding.lower() for coding in codings] != [b"chunked"]:
         raise BadHead(501, "The only Transfer-Encoding understood here is chunked, once.")
-    if not all(_LENGTH.fullmatch(length) for length in lengths):
+    if not all(_NUMBER.fullmatch(length) for length in lengths):
         raise BadHead(400, "The Content-Length is not a number.")
     if len(set(lengths)) > 1:
         raise BadHead(400, "The request has several Content-Lengths that differ.")
+    if lengths and len(lengths[0]) > _MOST_DIGITS:
+        raise BadHead(413, "No body is as long as this Content-Length says.")
     if len(lengths) < 2:
         return head
     first = next(index for index, (name, _) in enumerate(head.headers) if name.lower() == b"content-length")
@@ -239,120 +402,67 @@ def _same_place(origin: bytes, host: bytes) -> bool:
     return _with_port(match[2], default) == _with_port(host, default)
 
 
-def _words(values: tuple[bytes, ...]) -> Iterator[bytes]:
+def words(values: tuple[bytes, ...]) -> Iterator[bytes]:
     return (word.strip().lower() for value in values for word in value.split(b",") if word.strip())
 
 
 # ── passing on ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def pass_on(head: Head, *, client: str, to_workspace: bool) -> Head:
-    """The head as it goes on: one request on its connection, from whom we say; without the platform's secrets inside."""
-    upgrade = head.is_upgrade
-    named = frozenset() if upgrade else frozenset(_words(head.values(b"connection"))) - NOT_FOR_CONNECTION_TO_NAME
-    kept: list[Header] = []
-    for name, value in head.headers:
-        lower = name.lower()
-        if lower in (b"connection", b"upgrade") and upgrade:
-            kept.append((name, value))
-        elif lower in HOP_BY_HOP or lower in named or _is_ours_to_say(lower):
-            continue
-        elif to_workspace and lower == b"cookie":
-            kept += _without_session(name, value)
-        elif to_workspace and lower == b"authorization" and _PLATFORM_TOKEN.fullmatch(value):
-            continue
-        else:
-            kept.append((name, value))
-    kept += [
-        (b"X-Forwarded-For", client.encode("ascii")),
-        (b"X-Forwarded-Proto", b"http"),
-        (b"X-Forwarded-Host", head.values(b"host")[0]),
-    ]
-    if not upgrade:
-        kept.append((b"Connection", b"close"))
-    return replace(head, headers=tuple(kept))
-
-
-def _is_ours_to_say(lower: bytes) -> bool:
-    # To a CGI-like program X_Forwarded_For and X-Forwarded-For are one name.
-    dashed = lower.replace(b"_", b"-")
-    return dashed in OURS_TO_SAY or dashed.startswith(b"x-forwarded-")
-
-
-def _without_session(name: bytes, value: bytes) -> list[Header]:
-    pairs = value.split(b";")
-    kept = [pair for pair in pairs if pair.partition(b"=")[0].strip() != SESSION_COOKIE]
-    if len(kept) == len(pairs):
-        return [(name, value)]
-    rest = b";".join(kept).strip(b" \t;")
-    return [(name, rest)] if rest else []
-
-
-# ── the answer ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-_CHUNKED = re.compile(rb"transfer-encoding[ \t]*:(?:.*,)?[ \t]*chunked[ \t]*", re.IGNORECASE)
-_CONTENT_LENGTH = re.compile(rb"content-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*", re.IGNORECASE)
-_EVENT_STREAM = re.compile(rb"content-type[ \t]*:[ \t]*text/event-stream", re.IGNORECASE)
-_ANSWER_ENDS = re.compile(rb"\r?\n\r?\n")
-_ABOUT_THE_CONNECTION = re.compile(rb"(?:connection|keep-alive|proxy-connection)[ \t]*:", re.IGNORECASE)
-_SETS_SESSION = re.compile(rb"set-cookie[ \t]*:[ \t]*" + SESSION_COOKIE + rb"[ \t]*=", re.IGNORECASE)
-
-
 @dataclass(frozen=True, slots=True)
-class AnswerHead:
-    """How an answer begins. Its lines are passed on as they came; here only its end has to be known."""
+class Origin:
+    """Where a request came from, as it is told to those behind."""
 
-    status: int
-    lines: tuple[bytes, ...]
-
-    @property
-    def is_interim(self) -> bool:
-        """Whether the real answer is still to come (100 Continue, 103 Early Hints)."""
-        return 100 <= self.status < 200 and self.status != 101
-
-    def framing(self, method: bytes) -> Framing:
-        """How long its body is, when the request had this method."""
-        if method == b"HEAD" or self.status in (204, 304):
-            return NoBody()
-        if any(_CHUNKED.fullmatch(line) for line in self.lines):
-            return Chunked()
-        lengths = {match[1] for line in self.lines if (match := _CONTENT_LENGTH.fullmatch(line))}
-        if len(lengths) != 1:
-            return UntilClose()
-        length = int(lengths.pop())
-        return Length(length) if length else NoBody()
-
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether it may go on for ever, with signs of life that are no use."""
-        return any(_EVENT_STREAM.match(line) for line in self.lines)
-
-    def render(self) -> bytes:
-        return b"\r\n".join(self.lines) + END
+    client: str
+    scheme: bytes = b"http"
 
 
-def answer_ends(part: bytes) -> int | None:
-    """Where the answer's head ends in what has arrived of it; None while it has not."""
-    found = _ANSWER_ENDS.search(part)
-    return found.end() if found else None
+def pass_on(head: Head, origin: Origin, *, to_workspace: bool) -> bytes:
+    """The head as it goes on: from whom we say, on a connection of ours; without the platform's secrets inside."""
+    upgrade = head.is_upgrade
+    connection = head.values(b"connection")
+    named = frozenset(words(connection)) - NOT_FOR_CONNECTION_TO_NAME - _ABOUT_ITSELF if connection else _NOTHING
+    lines = [b"%s %s %s" % (head.method, head.target, head.version)]
+    for part, header in zip(head.parts, head.headers, strict=True):
+        if part is Part.REST and not named:
+            lines.append(b"%s: %s" % header)
+        elif header[0].lower() not in named:
+            lines += _pass_one_on(part, header, is_upgrade=upgrade, to_workspace=to_workspace)
+    if head.version != b"HTTP/1.1":
+        lines.append(b"Connection: close")
+    lines.append(_FORWARDED % (origin.client.encode("ascii"), origin.scheme, head.values(b"host")[0]))
+    return b"\r\n".join(lines)
 
 
-def parse_answer(raw: bytes) -> AnswerHead:
-    """The head of an answer; BadHead when it is none."""
-    lines = tuple(line.removesuffix(b"\r") for line in raw.rstrip(b"\r\n").split(b"\n"))
-    begun = _STATUS_LINE.fullmatch(lines[0])
-    if begun is None:
-        raise BadHead(502, "What came back is not HTTP.")
-    return AnswerHead(int(begun[1]), lines)
+def _pass_one_on(part: Part, header: Header, *, is_upgrade: bool, to_workspace: bool) -> tuple[bytes, ...]:
+    """What becomes of one header: as many lines as go on."""
+    name, value = header
+    match part:
+        case Part.HOP | Part.ORIGIN_OF_REQUEST | Part.CONNECTION:
+            return ()
+        case Part.UPGRADE:
+            # Whatever else the client named in its own Connection is about that one.
+            return (b"Connection: Upgrade", b"%s: %s" % header) if is_upgrade else ()
+        case Part.TRAILERS:
+            return (b"Connection: TE", b"TE: trailers") if not is_upgrade and b"trailers" in words((value,)) else ()
+        case Part.COOKIE if to_workspace:
+            value = _without_ours(value)
+            return (b"%s: %s" % (name, value),) if value else ()
+        case Part.AUTHORIZATION if to_workspace and _PLATFORM_TOKEN.fullmatch(value):
+            return ()
+        case Part.TOKEN if to_workspace:
+            return ()
+        case _:
+            return (b"%s: %s" % header,)
 
 
-def pass_back(answer: AnswerHead, *, from_workspace: bool) -> AnswerHead:
-    """The answer's head as the client gets it: the last on its connection, and from inside no cookie of the platform's."""
-    lines = answer.lines
-    if from_workspace:
-        lines = tuple(line for line in lines if not _SETS_SESSION.match(line))
-    if answer.is_interim or answer.status == 101:
-        return replace(answer, lines=lines)
-    kept = (line for line in lines if not _ABOUT_THE_CONNECTION.match(line))
-    return replace(answer, lines=(*kept, b"Connection: close"))
+_FORWARDED = b"X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host: %s\r\n\r\n"
+
+
+def _without_ours(value: bytes) -> bytes:
+    """A Cookie header's value without the platform's; the same where there are none."""
+    if b"torpor_" not in value:
+        return value
+    pairs = value.split(b";")
+    kept = [pair for pair in pairs if pair.partition(b"=")[0].strip() not in PLATFORM_COOKIES]
+    return value if len(kept) == len(pairs) else b";".join(kept).strip(b" \t;")

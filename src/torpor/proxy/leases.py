@@ -7,6 +7,7 @@ message; whoever dies renews nothing, and is forgotten.
 
 import asyncio
 import contextlib
+import itertools
 import time
 import uuid
 from collections import deque
@@ -37,6 +38,12 @@ async def unchanged(workspace_ids: Collection[str]) -> Mapping[str, float]:
     return {}
 
 
+def numbered(prefix: str) -> Callable[[], str]:
+    """Ids of this process alone: dice for each request would cost more than all the rest that is done for it here."""
+    numbers = itertools.count()
+    return lambda: f"{prefix}.{next(numbers)}"
+
+
 class ConnectionLeases:
     """Implements `proxy.usage.Usage` on the bus."""
 
@@ -49,7 +56,7 @@ class ConnectionLeases:
         write_down: WriteDown = not_written,
         ttls_of: TtlsOf = unchanged,
         now: Callable[[], float] = time.monotonic,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
         self.touch = touch
         self.now = now
@@ -57,7 +64,7 @@ class ConnectionLeases:
         self._lease_s = lease_s
         self._fall_back = FallBack(write_down, lease_s=lease_s, now=now)
         self._ttls_of = ttls_of
-        self._new_id = new_id
+        self._new_id = new_id or numbered(uuid.uuid4().hex)
         self._open: dict[str, LeasedTie] = {}
         self._unknown: dict[str, LeasedTie] = {}
         """Of which the bus does not know, or not any more."""
@@ -226,6 +233,9 @@ class LeasedTie:
         if not self.is_leased:
             self.is_leased = True
             self._leases.announce(self)
+
+    def is_no_use(self) -> None:
+        self._leases.remove(self)
 
     def closed(self) -> None:
         self._leases.remove(self)

@@ -1,25 +1,30 @@
-"""What does somebody see when the front answers by itself?
+"""What does somebody see when the gate answers by itself?
 
-A page for people, a few lines of text for programs; both say what is the case and what to do.
+A page for people, a few lines of text for programs; both say what is the case and what to do. The pages stand on a workspace's
+own host: whatever runs there may read them, so they tell nothing of any other workspace.
 """
 
 import base64
 import hashlib
 import html
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
-from torpor.domain.explain import OPERATION_MEANS
-from torpor.domain.states import Operation, Phase
+from torpor.domain.hosts import Hosts
+from torpor.proxy.following import Following
+from torpor.proxy.gate import Reply
+from torpor.proxy.head import Header
 from torpor.proxy.outcomes import Outcome
-from torpor.proxy.route import Asleep
+from torpor.proxy.route import Standing
 
-REFRESH_S = 2
+AGAIN_S = 4
+WAKING_RETRY_S = 2
 # For programs: nothing is under way, so it takes somebody's word and then a while.
 ASLEEP_RETRY_S = 30
 
@@ -40,144 +45,141 @@ class OnPage:
     words: str
 
 
-Line: TypeAlias = str | Command | OnPage
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something to have done by a button."""
+
+    words: str
+    button: str
+    action: str
+    """A path of the same host, which is posted to."""
+
+
+Line: TypeAlias = str | Command | OnPage | Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    words: str
+    address: str
+    is_main: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the front says by itself."""
+    """What the gate says by itself."""
 
     status: int
     title: str
     lines: tuple[Line, ...] = ()
-    progress: int | None = None
-    refresh_s: int | None = None
+    links: tuple[Link, ...] = ()
+    following: Following | None = None
+    """The page goes on to tell how the workspace stands, and opens it once it is ready."""
+    again_s: int | None = None
+    """The page asks how it stands after so long, though it seemed ready."""
+    go_on_s: int | None = None
+    """The browser goes on by itself after so long: to `go_on_to`, or here again."""
+    go_on_to: str | None = None
     retry_s: int | None = None
     outcome: Outcome = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    content_type: str
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def render(self, *, with_body: bool = True) -> bytes:
-        lines = [
-            f"HTTP/1.1 {self.status} {reason(self.status)}",
-            f"Content-Type: {self.content_type}",
-            f"Content-Length: {len(self.body)}",
-            *(f"{name}: {value}" for name, value in self.headers.items()),
-            "Cache-Control: no-store",
-            "X-Content-Type-Options: nosniff",
-            "Connection: close",
-        ]
-        return "\r\n".join([*lines, "", ""]).encode("ascii") + (self.body if with_body else b"")
-
-
-def reason(status: int) -> str:
-    return HTTPStatus(status).phrase
-
-
 # ── what there is to say ──────────────────────────────────────────────────────────────────────────────────────────────
 
-TITLE: Mapping[Phase, str] = {
-    Phase.PENDING: "has no home yet",
-    Phase.ARCHIVED: "sleeps in the archive",
-    Phase.STANDBY: "is asleep",
-    Phase.RUNNING: "does not answer yet",
-    Phase.ERROR: "is in trouble",
-    Phase.DELETING: "is being deleted",
-    Phase.DELETED: "is deleted",
+WAY_OUT: Mapping[Standing, tuple[Line, ...]] = {
+    Standing.READY: (),
+    Standing.WAKING: (),
+    Standing.ASLEEP: ("Wake it with:", Command("torpor start {name}")),
+    Standing.ERROR: ("See why, and the ways out, with:", Command("torpor explain {name}")),
+    Standing.DELETED: ("Have it back with:", Command("torpor undelete {name}")),
+    Standing.UNKNOWN: ("See which there are with:", Command("torpor list")),
+}
+STATUS: Mapping[Standing, int] = dict.fromkeys(Standing, 503) | {Standing.DELETED: 410, Standing.UNKNOWN: 404}
+OUTCOME: Mapping[Standing, Outcome] = dict.fromkeys(Standing, Outcome.ASLEEP) | {
+    Standing.WAKING: Outcome.WAKING,
+    Standing.READY: Outcome.WAKING,
+    Standing.UNKNOWN: Outcome.UNKNOWN,
 }
 
-# What somebody can type to have a workspace in this phase opened; nothing where time alone helps, or nothing does.
-WAKE: Mapping[Phase, str | None] = {
-    Phase.PENDING: "torpor start {name}",
-    Phase.ARCHIVED: "torpor start {name}",
-    Phase.STANDBY: "torpor start {name}",
-    Phase.RUNNING: None,
-    Phase.ERROR: "torpor explain {name}",
-    Phase.DELETING: "torpor undelete {name}",
-    Phase.DELETED: "torpor undelete {name}",
-}
 
-WAKE_MEANS: Mapping[Phase, str] = {
-    Phase.PENDING: "Start it with:",
-    Phase.ARCHIVED: "Wake it with:",
-    Phase.STANDBY: "Wake it with:",
-    Phase.RUNNING: "",
-    Phase.ERROR: "See why, and the ways out, with:",
-    Phase.DELETING: "Keep it after all with:",
-    Phase.DELETED: "Bring it back with:",
-}
-
-# Operations at whose end it may answer, so that there is nothing to do but wait.
-LEADS_UP = frozenset({Operation.PROVISIONING, Operation.RESTORING, Operation.STARTING})
+def dashboard(hosts: Hosts, name: str) -> Link:
+    return Link("See it in the dashboard", f"{hosts.base_url}/workspaces/{name}")
 
 
-TRIES_AGAIN = OnPage("This page tries again by itself.")
-
-
-def asleep(place: Asleep) -> Notice:
-    lines: list[Line] = []
-    # RUNNING and yet not to be reached: seen between two looks, and over in a moment.
-    moving = place.operation is not Operation.NONE or place.phase is Phase.RUNNING
-    done = "" if place.progress is None else f" ({place.progress}\N{NO-BREAK SPACE}%)"
-    lines.append(
-        f"It is {place.phase}; {OPERATION_MEANS[place.operation]}{done if place.operation is not Operation.NONE else ''}."
+def stands(hosts: Hosts, following: Following, standing: Standing) -> Notice:
+    """How it stands. Of one that wakes the page follows that and then opens it."""
+    lines: list[Line] = [following.words] if following.words else []
+    if following.error:
+        lines.append(following.error)
+    lines += [
+        Command(line.words.format(name=following.name)) if isinstance(line, Command) else line for line in WAY_OUT[standing]
+    ]
+    return Notice(
+        STATUS[standing],
+        following.title,
+        tuple(lines),
+        links=(dashboard(hosts, following.name),),
+        following=following,
+        retry_s=WAKING_RETRY_S if following.moving else ASLEEP_RETRY_S,
+        outcome=OUTCOME[standing],
     )
-    if place.error:
-        lines.append(place.error)
-    command = WAKE[place.phase]
-    if place.operation in LEADS_UP or command is None:
-        lines.append(OnPage("It opens here by itself as soon as it answers."))
-    else:
-        lines += [WAKE_MEANS[place.phase], Command(command.format(name=place.name))]
-        if not moving:
-            lines.append(OnPage("Then load this page again."))
+
+
+def over_limit(hosts: Hosts, name: str, message: str, room: str) -> Notice:
+    """`room`: the page of the platform that lists what is running, and offers to stop one."""
     return Notice(
         503,
-        f"{place.name} {'is waking up' if place.operation in LEADS_UP else TITLE[place.phase]}",
-        tuple(lines),
-        progress=place.progress if place.operation is not Operation.NONE else None,
-        # Only while something moves: a tab left open must never be what wakes a workspace.
-        refresh_s=REFRESH_S if moving else None,
-        retry_s=REFRESH_S if moving else ASLEEP_RETRY_S,
-        outcome=Outcome.ASLEEP,
+        f"There is no room for {name} just now",
+        (_sentence(message),),
+        links=(Link("Choose what to stop", room, is_main=True), dashboard(hosts, name)),
+        go_on_s=0,
+        go_on_to=room,
+        retry_s=ASLEEP_RETRY_S,
+        outcome=Outcome.OVER_LIMIT,
     )
 
 
-def unknown(name: str) -> Notice:
-    return Notice(
-        404, f"There is no workspace {name}", ("See which there are with:", Command("torpor list")), outcome=Outcome.UNKNOWN
-    )
+def not_there(name: str) -> Notice:
+    """There is none, or not for whoever asks: the same words for both."""
+    lines = ("Or it is not shared with you.", "See which there are with:", Command("torpor list"))
+    return Notice(404, f"There is no workspace {name}", lines, outcome=Outcome.UNKNOWN)
 
 
-def no_answer(name: str) -> Notice:
+def no_answer(hosts: Hosts, name: str, port: int | None) -> Notice:
+    what = "the program inside" if port is None else f"whatever listens on its port {port}, if anything does,"
     return Notice(
         502,
-        f"{name} does not answer",
+        f"{name} does not answer" if port is None else f"Nothing answers on port {port} of {name}",
         (
-            "It is running, but the program inside did not answer.",
-            TRIES_AGAIN,
+            f"It is running, but {what} did not answer.",
+            OnPage("This page tries again by itself."),
             "See what it wrote with:",
             Command(f"torpor logs {name}"),
         ),
-        refresh_s=2 * REFRESH_S,
-        retry_s=2 * REFRESH_S,
+        links=(dashboard(hosts, name),),
+        again_s=AGAIN_S,
+        retry_s=AGAIN_S,
         outcome=Outcome.NO_ANSWER,
     )
 
 
-def no_platform() -> Notice:
+def too_late(hosts: Hosts, name: str) -> Notice:
     return Notice(
-        502,
+        504,
+        f"{name} takes too long",
+        ("It was asked, and has not begun to answer.", "See what it wrote with:", Command(f"torpor logs {name}")),
+        links=(dashboard(hosts, name),),
+        outcome=Outcome.NO_ANSWER,
+    )
+
+
+def no_platform(status: int = 502) -> Notice:
+    return Notice(
+        status,
         "Torpor does not answer",
-        ("Its API is starting, stopping, or in trouble.", TRIES_AGAIN),
-        refresh_s=2 * REFRESH_S,
-        retry_s=2 * REFRESH_S,
+        ("Its API is starting, stopping, or in trouble.", OnPage("This page tries again by itself.")),
+        go_on_s=AGAIN_S,
+        retry_s=AGAIN_S,
         outcome=Outcome.NO_ANSWER,
     )
 
@@ -186,65 +188,209 @@ def cannot_tell(name: str) -> Notice:
     return Notice(
         503,
         f"Torpor cannot look up {name} just now",
-        (TRIES_AGAIN,),
-        refresh_s=2 * REFRESH_S,
-        retry_s=2 * REFRESH_S,
+        (OnPage("This page tries again by itself."),),
+        again_s=AGAIN_S,
+        retry_s=AGAIN_S,
         outcome=Outcome.CANNOT_TELL,
     )
 
 
-def misdirected(host: str, port: int) -> Notice:
+def not_from_here(name: str) -> Notice:
+    return Notice(
+        MISDIRECTED,
+        f"{name} is not opened from here",
+        ("This process has not the role proxy; workspaces are opened through one that has it.",),
+        outcome=Outcome.MISDIRECTED,
+    )
+
+
+def misdirected(host: str, hosts: Hosts) -> Notice:
+    where = hosts.url("NAME")
     return Notice(
         MISDIRECTED,
         f"Torpor does not answer for {host}",
-        (f"Here are only http://localhost:{port} and the workspaces below it, http://NAME.localhost:{port}.",),
+        (f"Here are only {hosts.base_url} and the workspaces, {where}.",),
         outcome=Outcome.MISDIRECTED,
     )
 
 
 def cross_site() -> Notice:
-    return Notice(403, "A page of another origin may not open a connection here", outcome=Outcome.CROSS_SITE)
+    return Notice(403, "A page of another origin may not ask for anything here", outcome=Outcome.CROSS_SITE)
 
 
-def refused(status: int, message: str) -> Notice:
-    return Notice(status, reason(status), (message,), outcome=Outcome.BAD_REQUEST)
+def unauthorized(hosts: Hosts) -> Notice:
+    lines = ("Programs send a token: Authorization: Bearer TOKEN, or X-Torpor-Token: TOKEN.", "See how to have one made with:")
+    return Notice(
+        401,
+        "Show first who you are",
+        (*lines, Command("torpor tokens create --help")),
+        links=(Link("Sign in", hosts.base_url),),
+        outcome=Outcome.UNAUTHORIZED,
+    )
 
 
-def too_many() -> Notice:
-    return Notice(503, "Too many connections are waiting to send their request", retry_s=1, outcome=Outcome.TOO_MANY)
+def forbidden(message: str) -> Notice:
+    return Notice(403, "That is not allowed", (_sentence(message),), outcome=Outcome.FORBIDDEN)
+
+
+def bad_code(message: str, back: str) -> Notice:
+    return Notice(
+        403,
+        "This way in is closed",
+        (_sentence(message), "Where that happens again, the browser may not accept cookies here."),
+        links=(Link("Try again", back, is_main=True),),
+        outcome=Outcome.SIGN_IN,
+    )
+
+
+def nothing_here() -> Notice:
+    return Notice(404, "There is nothing here", ("What begins with /.torpor/ is Torpor's own.",), outcome=Outcome.GATE)
+
+
+def refused(status: int, title: str, message: str, *, outcome: Outcome = Outcome.GATE, retry_s: int | None = None) -> Notice:
+    return Notice(status, title, (_sentence(message),), retry_s=retry_s, outcome=outcome)
+
+
+def _sentence(message: str) -> str:
+    return f"{message[:1].upper()}{message[1:]}{'' if message.endswith(('.', '!', '?')) else '.'}"
 
 
 # ── how it is said ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+SAFE_HEADERS: tuple[Header, ...] = (
+    (b"Cache-Control", b"no-store"),
+    (b"X-Content-Type-Options", b"nosniff"),
+    (b"Referrer-Policy", b"same-origin"),
+)
 
-def render(notice: Notice, *, as_html: bool) -> Answer:
-    headers = {} if notice.retry_s is None else {"Retry-After": str(notice.retry_s)}
+
+def reply(notice: Notice, *, as_html: bool, more: tuple[Header, ...] = ()) -> Reply:
+    headers: list[Header] = [*SAFE_HEADERS, *more]
+    if notice.retry_s is not None:
+        headers.append((b"Retry-After", b"%d" % notice.retry_s))
+    if notice.status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"WWW-Authenticate", b"Bearer"))
     if not as_html:
-        return Answer(notice.status, "text/plain; charset=utf-8", _as_text(notice).encode(), headers)
-    style = _file("page.css")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    headers["Content-Security-Policy"] = f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
-    said = [_as_html(line) for line in notice.lines]
-    if notice.refresh_s is not None and notice.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        value = "" if notice.progress is None else f' value="{notice.progress}"'
-        said.append(f'<progress max="100"{value} aria-label="progress"></progress>')
-    page = Template(_file("page.html")).substitute(
+        headers.append((b"Content-Type", b"text/plain; charset=utf-8"))
+        return Reply(notice.status, notice.outcome, tuple(headers), _as_text(notice).encode())
+    has_script = notice.following is not None or notice.again_s is not None
+    headers += [
+        (b"Content-Type", b"text/html; charset=utf-8"),
+        (b"Content-Security-Policy", _policy(has_script=has_script, has_form=_has_form(notice)).encode("ascii")),
+        (b"X-Frame-Options", b"DENY"),
+        (b"Cross-Origin-Opener-Policy", b"same-origin"),
+    ]
+    return Reply(notice.status, notice.outcome, tuple(headers), _as_html(notice, has_script=has_script).encode())
+
+
+def as_json(status: int, body: Mapping[str, Any], *, outcome: Outcome = Outcome.GATE) -> Reply:
+    headers = (*SAFE_HEADERS, (b"Content-Type", b"application/json"))
+    return Reply(status, outcome, headers, json.dumps(body).encode())
+
+
+def logo() -> Reply:
+    headers = ((b"Content-Type", b"image/svg+xml"), (b"Cache-Control", b"public, max-age=86400"), SAFE_HEADERS[1])
+    return Reply(200, Outcome.GATE, headers, _file("logo.svg").encode())
+
+
+@cache
+def _policy(*, has_script: bool, has_form: bool) -> str:
+    parts = [
+        "default-src 'none'",
+        f"style-src '{_hash(_file('page.css'))}'",
+        "img-src 'self'",
+        "base-uri 'none'",
+        f"form-action {chr(39)}{'self' if has_form else 'none'}{chr(39)}",
+        "frame-ancestors 'none'",
+    ]
+    if has_script:
+        parts += [f"script-src '{_hash(_file('follow.js'))}'", "connect-src 'self'"]
+    return "; ".join(parts)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _as_html(notice: Notice, *, has_script: bool) -> str:
+    said = _following_html(notice) if has_script else "".join(map(_line_as_html, notice.lines))
+    links = "".join(map(_link_as_html, notice.links))
+    if has_script:
+        is_asleep = notice.following is not None and notice.following.can_wake
+        # The address it has: to go there is what wakes it.
+        links = f'<a id="wake" class="main" href=""{"" if is_asleep else " hidden"}>Wake it</a>\n{links}'
+    return Template(_file("page.html")).substitute(
         title=html.escape(notice.title),
-        refresh="" if notice.refresh_s is None else f'<meta http-equiv="refresh" content="{notice.refresh_s}">\n',
-        style=style,
-        said="".join(f"{part}\n" for part in said),
+        refresh=_refresh(notice),
+        style=_file("page.css"),
+        logo=_file("logo.svg"),
+        following=_following_attributes(notice) if has_script else "",
+        said=said + (f"<nav>\n{links}</nav>\n" if links else ""),
+        script=f"<script>{_file('follow.js')}</script>\n" if has_script else "",
     )
-    return Answer(notice.status, "text/html; charset=utf-8", page.encode(), headers)
 
 
-def _as_html(line: Line) -> str:
+def _refresh(notice: Notice) -> str:
+    if notice.go_on_s is None:
+        return ""
+    where = f"; url={html.escape(notice.go_on_to)}" if notice.go_on_to else ""
+    return f'<meta http-equiv="refresh" content="{notice.go_on_s}{where}">\n'
+
+
+def _following_attributes(notice: Notice) -> str:
+    following = notice.following
+    moving = "yes" if following is not None and following.moving else "no"
+    tag = following.tag if following is not None else ""
+    again = f' data-again="{notice.again_s}"' if notice.again_s is not None else ""
+    return f' data-after="{tag}" data-moving="{moving}"{again}'
+
+
+def _following_html(notice: Notice) -> str:
+    """Everything the script may fill in is there from the beginning, so that nothing jumps."""
+    following = notice.following
+    if following is None:
+        told, rest = "", notice.lines
+        moving, progress, error, steps = False, None, None, ""
+    else:
+        told, rest = following.words, tuple(line for line in notice.lines if line not in (following.words, following.error))
+        moving, progress, error = following.moving, following.progress, following.error
+        steps = "".join(f'<li data-state="{step.state}">{html.escape(step.words)}</li>\n' for step in following.steps)
+    value = "" if progress is None else f' value="{progress}"'
+    return "".join(
+        (
+            f'<p id="words" role="status">{html.escape(told)}</p>\n',
+            f'<p id="error"{"" if error else " hidden"}>{html.escape(error or "")}</p>\n',
+            f'<div id="rest"{" hidden" if moving else ""}>\n{"".join(map(_line_as_html, rest))}</div>\n',
+            f'<progress id="bar" max="100" aria-labelledby="words"{value}{"" if moving else " hidden"}></progress>\n',
+            f'<ol id="steps"{"" if steps else " hidden"}>\n{steps}</ol>\n',
+            f'<p id="note"{"" if moving else " hidden"}>It opens here by itself as soon as it answers.</p>\n',
+            "<noscript><p>Load this page again in a moment.</p></noscript>\n",
+        )
+    )
+
+
+def _line_as_html(line: Line) -> str:
     match line:
         case str(words) | OnPage(words):
-            return f"<p>{html.escape(words)}</p>"
+            return f"<p>{html.escape(words)}</p>\n"
         case Command(words):
-            return f"<code>{html.escape(words)}</code>"
+            return f"<code>{html.escape(words)}</code>\n"
+        case Choice(words, button, action):
+            return (
+                f"<ul><li><span>{html.escape(words)}</span>"
+                f'<form method="post" action="{html.escape(action)}"><button>{html.escape(button)}</button></form></li></ul>\n'
+            )
         case _:
             assert_never(line)
+
+
+def _link_as_html(link: Link) -> str:
+    main = ' class="main"' if link.is_main else ""
+    return f'<a{main} href="{html.escape(link.address)}">{html.escape(link.words)}</a>\n'
+
+
+def _has_form(notice: Notice) -> bool:
+    return any(isinstance(line, Choice) for line in notice.lines)
 
 
 def _as_text(notice: Notice) -> str:
@@ -255,7 +401,7 @@ def _as_text(notice: Notice) -> str:
                 lines.append(words)
             case Command(words):
                 lines.append(f"  {words}")
-            case OnPage():
+            case OnPage() | Choice():
                 pass
             case _:
                 assert_never(line)

@@ -13,6 +13,10 @@ class Tie(Protocol):
         """Data went through it, in either direction."""
         ...
 
+    def is_no_use(self) -> None:
+        """It stays open, and keeps nothing awake from now on."""
+        ...
+
     def closed(self) -> None:
         """May be said again."""
         ...
@@ -47,6 +51,9 @@ class Unwatched:
         return self
 
     def carried(self) -> None:
+        pass
+
+    def is_no_use(self) -> None:
         pass
 
     def closed(self) -> None:

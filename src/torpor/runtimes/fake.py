@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
-from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven
+from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven, Shell
+from torpor.runtimes.fake_shell import FakeShell
 
 Files = dict[str, bytes]
 
@@ -198,9 +199,7 @@ class FakeRuntime:
         await self._enter("admit", workspace_id, fence)
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
-        held = self._world.containers.get(workspace_id)
-        if held is None or held.ended is not None:
-            raise Refused("not_running", "the workspace is not running")
+        self.require_running(workspace_id)
         return Executed(0, b"", b"")
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
@@ -208,9 +207,16 @@ class FakeRuntime:
         if held is not None and held.ended is not None:
             yield held.ended.last_lines.encode()
 
-    def address(self, workspace_id: str) -> Address | None:
+    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
+        """The same for every port: whoever says where it is knows what answers there."""
         held = self._world.containers.get(workspace_id)
         return self._world.address if held is not None and held.ended is None else None
+
+    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+        held = self.require_running(workspace_id)
+        return FakeShell(
+            lambda: self._world.containers.get(workspace_id) is held and held.ended is None, columns=columns, rows=rows
+        )
 
     async def stop_all(self) -> None:
         self._world.containers.clear()
@@ -234,6 +240,12 @@ class FakeRuntime:
     def _require_provider(self) -> None:
         if self._world.runtime_out:
             raise Unavailable("the fake runtime is out")
+
+    def require_running(self, workspace_id: str) -> FakeContainer:
+        held = self._world.containers.get(workspace_id)
+        if held is None or held.ended is not None:
+            raise Refused("not_running", "the workspace is not running")
+        return held
 
     def _volume(self, home: Home) -> FakeVolume:
         if home not in self._world.volumes:

@@ -1,15 +1,22 @@
 """How is the database reached, and what do its errors mean?"""
 
 import contextlib
+import functools
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from enum import StrEnum
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import asyncpg
+import structlog
 from asyncpg.exceptions._base import DataError as InvalidInput
 
 from torpor.domain.errors import Refused, Unavailable
+
+log = structlog.get_logger()
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
 class Role(StrEnum):
@@ -24,6 +31,7 @@ UNREACHABLE = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the connection was lost while an answer was being read
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -50,15 +58,39 @@ WRONG = (
 STOPPED_AFTER_S = 5
 
 
+class Deadlocked(Unavailable):
+    """Two transactions waited for each other; this one was taken back whole so that the other could go on."""
+
+
+def once_more(work: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Coroutine[Any, Any, Answer]]:
+    """For work that is one transaction and must not fail because another was in its way: it is done again, once."""
+
+    @functools.wraps(work)
+    async def tried(*given: Given.args, **named: Given.kwargs) -> Answer:
+        try:
+            return await work(*given, **named)
+        except Deadlocked:
+            return await work(*given, **named)
+
+    return tried
+
+
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Foreign errors become ours where they enter; the address itself, with its password, is never repeated."""
+    """Foreign errors become ours where they enter; the address itself, with its password, is never repeated.
+
+    Nor is what PostgreSQL adds below its message: it names processes, tables and rows, and ours reaches whoever asked.
+    """
     try:
         yield
     except InvalidInput:
         raise  # a fault of ours, though it calls itself an InterfaceError
+    except asyncpg.DeadlockDetectedError as error:
+        log.warning("deadlock", why=str(error))
+        raise Deadlocked("the database is busy with something that was in the way of this; try again") from error
     except UNREACHABLE as error:
-        raise Unavailable(f"the database cannot be reached: {str(error) or type(error).__name__}") from error
+        message = str(error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error)
+        raise Unavailable(f"the database cannot be reached: {message or type(error).__name__}") from error
 
 
 @contextlib.contextmanager

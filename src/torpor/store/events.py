@@ -67,6 +67,19 @@ class Newest:
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """Whose events: of one workspace, of what one user owns or is granted, or all."""
+
+    workspace_id: str | None = None
+    owner_id: str | None = None
+    username: str | None = None
+    """Who looks, where that is not everybody's to see: grants go by names."""
+
+
+ALL = Sight()
+
+
+@dataclass(frozen=True, slots=True)
 class Later:
     """What came after an event, as far as one page holds it."""
 
@@ -79,6 +92,10 @@ class Later:
     def is_lost_to(self, event_id: int) -> bool:
         """Whether something after this event is not kept any more, or it is from another history of this database."""
         return not self.pruned_id <= event_id <= self.last_id
+
+    def takes_from(self, sight: Sight) -> bool:
+        """Whether something of it is no longer to be seen by whoever sees like this: what they know is too much."""
+        return any(sight.username in event.unshared for event in self.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +115,6 @@ class Standing:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """Whose events: of one workspace, of one owner, or all."""
-
-    workspace_id: str | None = None
-    owner_id: str | None = None
-
-
-ALL = Sight()
-
-
 class EventStore:
     """The readers' side. Each verb takes a connection for one statement only."""
 
@@ -122,7 +128,7 @@ class EventStore:
     async def after(self, event_id: int, sight: Sight = ALL, *, limit: int) -> Later:
         """In one statement, so that nothing can be pruned between what is read and what is said to be kept."""
         rows = await self._database.fetch(
-            EVENTS["events_after"], event_id, _uuid(sight.workspace_id), _uuid(sight.owner_id), limit
+            EVENTS["events_after"], event_id, _uuid(sight.workspace_id), _uuid(sight.owner_id), limit, sight.username
         )
         last_id, pruned_id = rows[0]["last_id"], rows[0]["pruned_id"]
         found = [row for row in rows if row["event_id"] is not None]
@@ -136,7 +142,9 @@ class EventStore:
     async def standing_all(self, sight: Sight, event_id: int, *, after: Workspace | None, limit: int) -> Sequence[Shown]:
         """A page of them, for somebody who is told of what comes after this event; `after` is the last of the page before."""
         since, last = (after.created_at, uuid.UUID(after.id)) if after else (None, None)
-        rows = await self._database.fetch(EVENTS["workspaces_now"], event_id, _uuid(sight.owner_id), since, last, limit)
+        rows = await self._database.fetch(
+            EVENTS["workspaces_now"], event_id, _uuid(sight.owner_id), since, last, limit, sight.username
+        )
         return [_shown(row) for row in rows]
 
     async def warn_of_many(self) -> None:
@@ -178,7 +186,8 @@ def _readable(rows: Iterable[Mapping[str, Any]]) -> Sequence[Event]:
             command = tuple(row["command"])
             workspace = to_workspace({**row, "command": commands.setdefault(command, command)})
             kind, owner_id = EventKind(row["kind"]), str(row["owner_id"])
-            events.append(Event(row["event_id"], row["seq"], kind, row["at"], owner_id, workspace))
+            unshared = frozenset(map(str, row["unshared"] or ()))
+            events.append(Event(row["event_id"], row["seq"], kind, row["at"], owner_id, workspace, unshared))
         except (KeyError, TypeError, ValueError):
             log.exception("event_not_understood", event_id=row["event_id"], workspace=str(row["workspace_id"]))
     return events

@@ -13,6 +13,7 @@ from typing import Any
 
 import asyncpg
 
+from torpor.domain.access import Share
 from torpor.domain.errors import Reason
 from torpor.domain.idle import WorkLease
 from torpor.domain.latch import Latch
@@ -21,15 +22,9 @@ from torpor.domain.records import Archive, ArchiveKey, Workspace
 from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
 from torpor.store.database import Database
 from torpor.store.leader import require_term
+from torpor.store.people import Entry, User, write_audit
 from torpor.store.queries import COLLECTING, FOR_SERVICE
 from torpor.store.rows import from_recovery, readable, to_workspace
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    id: str
-    username: str
-    is_admin: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +49,35 @@ class StoredArchive:
     size_bytes: int
     home_bytes: int
     proven_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A line of the audit log, as it was written down."""
+
+    id: int
+    at: datetime
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which lines of the audit log; None: that does not matter."""
+
+    concerns: str | None = None
+    """The id of a user: what they did, and what was done to what they own."""
+    username: str | None = None
+    workspace_id: str | None = None
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A workspace that was asked for with a key."""
+
+    workspace_id: str
+    request: bytes
+    """The digest of what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,40 +141,21 @@ class ServiceStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def create_user(self, username: str, *, is_admin: bool, password: str | None) -> None:
-        await self._database.execute(FOR_SERVICE["create_user"], uuid.uuid4(), username, is_admin, password)
-
-    async def user_by_name(self, username: str) -> tuple[User, str | None] | None:
-        row = await self._database.fetchrow(FOR_SERVICE["user_by_name"], username)
-        return (_to_user(row), row["password"]) if row else None
-
-    async def create_token(self, user_id: str, label: str, digest: bytes, *, lives_s: float | None) -> None:
-        await self._database.execute(FOR_SERVICE["create_token"], uuid.uuid4(), uuid.UUID(user_id), label, digest, lives_s)
-
-    async def end_session(self, digest: bytes) -> None:
-        await self._database.execute(FOR_SERVICE["end_session"], digest)
-
-    async def delete_expired_tokens(self) -> None:
-        await self._database.execute(FOR_SERVICE["delete_expired_tokens"])
-
-    async def delete_tokens_labelled(self, user_id: str, label: str) -> None:
-        await self._database.execute(FOR_SERVICE["delete_tokens_labelled"], uuid.UUID(user_id), label)
-
-    async def user_by_token(self, digest: bytes) -> User | None:
-        row = await self._database.fetchrow(FOR_SERVICE["user_by_token"], digest)
-        return _to_user(row) if row else None
-
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def by_id(self, workspace_id: str) -> Workspace | None:
         row = await self._database.fetchrow(FOR_SERVICE["workspace_by_id"], uuid.UUID(workspace_id))
         return to_workspace(row) if row else None
 
-    async def by_name(self, name: str, *, owner_id: str | None = None, deleted_first: bool = False) -> Workspace | None:
-        owner = uuid.UUID(owner_id) if owner_id else None
-        row = await self._database.fetchrow(FOR_SERVICE["workspace_by_name"], name, owner, deleted_first)
+    async def by_name(self, name: str, *, seen_by: User | None = None, deleted_first: bool = False) -> Workspace | None:
+        """Among what this user owns or is granted, or among all."""
+        row = await self._database.fetchrow(
+            FOR_SERVICE["workspace_by_name"],
+            name,
+            uuid.UUID(seen_by.id) if seen_by else None,
+            deleted_first,
+            seen_by.username if seen_by else None,
+        )
         return to_workspace(row) if row else None
 
     async def living(self, name: str) -> Workspace | None:
@@ -158,21 +163,33 @@ class ServiceStore:
         return to_workspace(row) if row else None
 
     async def page(
-        self, *, owner_id: str | None, phase: Phase | None, after: tuple[datetime, str] | None, limit: int
+        self, *, seen_by: User | None, phase: Phase | None, after: tuple[datetime, str] | None, limit: int
     ) -> Sequence[Workspace]:
+        """Of what this user owns or is granted, or of all."""
         created_at, workspace_id = after if after else (None, None)
         rows = await self._database.fetch(
             FOR_SERVICE["list_workspaces"],
-            uuid.UUID(owner_id) if owner_id else None,
+            uuid.UUID(seen_by.id) if seen_by else None,
             phase,
             created_at,
             uuid.UUID(workspace_id) if workspace_id else None,
             limit,
+            seen_by.username if seen_by else None,
         )
         return [to_workspace(row) for row in rows]
 
-    async def history(self, workspace_id: str, *, limit: int) -> Sequence[Attempt]:
-        rows = await self._database.fetch(FOR_SERVICE["operations_of"], uuid.UUID(workspace_id), limit)
+    async def history(
+        self, workspace_id: str, *, after: tuple[datetime, str, int] | None = None, limit: int
+    ) -> Sequence[Attempt]:
+        started_at, op_id, attempt = after if after else (None, None, None)
+        rows = await self._database.fetch(
+            FOR_SERVICE["operations_of"],
+            uuid.UUID(workspace_id),
+            limit,
+            started_at,
+            uuid.UUID(op_id) if op_id else None,
+            attempt,
+        )
         return [_to_attempt(row) for row in rows]
 
     async def archives(self, workspace_id: str) -> Sequence[StoredArchive]:
@@ -182,9 +199,27 @@ class ServiceStore:
     async def latches(self) -> Sequence[Latch]:
         return [Latch(**row) for row in await self._database.fetch(FOR_SERVICE["latches"])]
 
-    async def release_latch(self, provider: str) -> bool:
-        """An operator says go; False when nothing is latched there."""
-        return await self._database.fetchrow(FOR_SERVICE["release_latch"], provider) is not None
+    async def running_of(self, owner_id: str) -> Sequence[str]:
+        """The names of those that count against the limit."""
+        return [row["name"] for row in await self._database.fetch(FOR_SERVICE["running_of"], uuid.UUID(owner_id))]
+
+    # ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def audit(self, entry: Entry) -> None:
+        """What has no transaction of its own."""
+        await write_audit(self._database, entry)
+
+    async def audited(self, which: AuditFilter, *, before: int | None, limit: int) -> Sequence[Audited]:
+        rows = await self._database.fetch(
+            FOR_SERVICE["audit_page"],
+            before,
+            uuid.UUID(which.concerns) if which.concerns else None,
+            which.username,
+            uuid.UUID(which.workspace_id) if which.workspace_id else None,
+            which.workspace,
+            limit,
+        )
+        return [_to_audited(row) for row in rows]
 
     # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,7 +283,41 @@ class Writing:
         await self._connection.execute(FOR_SERVICE["hold_limits"])
         owner = uuid.UUID(owner_id) if owner_id else None
         row = await self._connection.fetchrow(FOR_SERVICE["count_running"], owner, uuid.UUID(workspace_id))
-        return RunningNow(of_user=row["of_user"], overall=row["overall"])
+        return RunningNow(of_user=row["of_user"], overall=row["overall"], allowed_of_user=row["allowed_of_user"])
+
+    async def audit(self, entry: Entry) -> None:
+        """Written down if, and only if, it was done."""
+        await write_audit(self._connection, entry)
+
+    async def creation(self, user_id: str, key: str) -> Creation | None:
+        """What was made with this key; until this transaction has ended nobody else makes anything with it."""
+        await self._connection.execute(FOR_SERVICE["hold_key"], uuid.UUID(user_id), key)
+        row = await self._connection.fetchrow(FOR_SERVICE["creation_by_key"], uuid.UUID(user_id), key)
+        return Creation(str(row["workspace_id"]), row["request"]) if row else None
+
+    async def remember_creation(self, user_id: str, key: str, creation: Creation) -> None:
+        await self._connection.execute(
+            FOR_SERVICE["remember_creation"],
+            uuid.UUID(user_id),
+            key,
+            creation.request,
+            uuid.UUID(creation.workspace_id),
+        )
+
+    async def is_known_user(self, username: str) -> bool:
+        """One that may come in."""
+        return await self._connection.fetchrow(FOR_SERVICE["is_known_user"], username) is not None
+
+    async def share(self, workspace_id: str, username: str, role: Share) -> None:
+        await self._connection.execute(FOR_SERVICE["share_workspace"], uuid.UUID(workspace_id), username, role)
+
+    async def unshare(self, workspace_id: str, username: str) -> None:
+        """What they held awake by it is no longer held."""
+        await self._connection.execute(FOR_SERVICE["unshare_workspace"], uuid.UUID(workspace_id), username)
+
+    async def release_latch(self, provider: str) -> bool:
+        """An operator says go; False when nothing is latched there."""
+        return await self._connection.fetchrow(FOR_SERVICE["release_latch"], provider) is not None
 
     async def set_wish(
         self, workspace_id: str, wish: Wish, *, purge: bool = False, origin: WishOrigin = WishOrigin.PERSON
@@ -313,10 +382,10 @@ class Writing:
         )
         return _to_work_lease(row)
 
-    async def delete_work_leases(self, workspace_id: str, lease_id: str | None) -> int:
-        """How many there were: this one, or all of them."""
+    async def delete_work_leases(self, workspace_id: str, lease_id: str | None, *, made_by: str | None) -> int:
+        """How many there were: this one, or all of them; if this user made them, or whoever did."""
         one = uuid.UUID(lease_id) if lease_id else None
-        return len(await self._connection.fetch(FOR_SERVICE["delete_work_leases"], uuid.UUID(workspace_id), one))
+        return len(await self._connection.fetch(FOR_SERVICE["delete_work_leases"], uuid.UUID(workspace_id), one, made_by))
 
     async def archive_standing(self, workspace_id: str, key: str) -> ArchiveStanding:
         row = await self._connection.fetchrow(COLLECTING["archive_standing"], uuid.UUID(workspace_id), key)
@@ -333,8 +402,20 @@ def _refusing_taken_names() -> Any:
         raise NameTaken from error
 
 
-def _to_user(row: Mapping[str, Any]) -> User:
-    return User(str(row["id"]), row["username"], row["is_admin"])
+def _to_audited(row: Mapping[str, Any]) -> Audited:
+    entry = Entry(
+        action=row["action"],
+        username=row["username"],
+        user_id=str(row["user_id"]) if row["user_id"] else None,
+        how=row["how"],
+        token_label=row["token_label"],
+        came_from=row["came_from"],
+        workspace_id=str(row["workspace_id"]) if row["workspace_id"] else None,
+        workspace=row["workspace"],
+        outcome=row["outcome"],
+        detail=row["detail"],
+    )
+    return Audited(row["id"], row["at"], entry)
 
 
 def _to_attempt(row: Mapping[str, Any]) -> Attempt:

@@ -24,5 +24,6 @@ def _read(role: str) -> Mapping[str, str]:
 
 FOR_CONTROLLER = _read("for_controller")
 FOR_SERVICE = _read("for_service")
+PEOPLE = _read("people")
 EVENTS = _read("events")
 COLLECTING = _read("collecting")

@@ -79,6 +79,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         error=to_error(row["error_info"]),
         error_count=row["error_count"],
         quick_ends=row["quick_ends"],
+        shares=row["shares"],
     )
 
 

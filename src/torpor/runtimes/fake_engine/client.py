@@ -10,8 +10,9 @@ from typing import Any
 
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
-from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven
+from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven, Shell
 from torpor.runtimes.fake import FakeArchives, FakeWorld
+from torpor.runtimes.fake_engine.programs import PROGRAM, SHELL, preamble, programs_path
 from torpor.runtimes.fake_engine.words import (
     MAKES,
     Words,
@@ -28,6 +29,7 @@ from torpor.runtimes.fake_engine.words import (
     survey_of,
     text_of,
 )
+from torpor.runtimes.framed_shell import FramedShell
 
 LOOK_S = 10.0
 """How long an engine may take to say something before it counts as gone; an effect takes as long as it takes."""
@@ -141,8 +143,9 @@ class RemoteFake:
 
     def __init__(self, path: Path, *, look_s: float = LOOK_S) -> None:
         self._line = Line(path, look_s)
+        self._programs = str(programs_path(path))
         self._running: frozenset[str] = frozenset()
-        self._address: Address | None = None
+        self._elsewhere: Address | None = None
         self._heard = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
@@ -170,7 +173,7 @@ class RemoteFake:
                 known, running = None, []
                 await asyncio.sleep(AGAIN_S)
             self._running = frozenset(running)
-            self._address = address_of(known[2]) if known else None
+            self._elsewhere = address_of(known[2]) if known else None
             self._heard.set()
 
     async def world(self) -> str:
@@ -210,9 +213,20 @@ class RemoteFake:
         for line in await self._line.look("logs", workspace_id, tail):
             yield bytes_of(line)
 
-    def address(self, workspace_id: str) -> Address | None:
-        """As last told, see `start`."""
-        return self._address if workspace_id in self._running else None
+    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
+        """As last told, see `start`: the engine itself, unless fate says that containers answer elsewhere."""
+        if workspace_id not in self._running:
+            return None
+        return self._elsewhere or Address(unix_path=self._programs, preamble=preamble(workspace_id, port or PROGRAM))
+
+    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+        await self._line.look("require_running", workspace_id)
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._programs)
+        except OSError as error:
+            raise Unavailable(f"no fake engine answers at {self._programs}: {error}") from error
+        writer.write(preamble(workspace_id, SHELL))
+        return FramedShell(reader, writer, columns=columns, rows=rows)
 
     async def stop_all(self) -> None:
         """The engine holds its containers by itself."""

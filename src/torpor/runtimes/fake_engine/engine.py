@@ -17,6 +17,7 @@ from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.records import ArchiveKey, Ended, Marker
 from torpor.ports import Fence, Home
 from torpor.runtimes.fake import Entry, FakeArchives, FakeRuntime, FakeVolume, FakeWorld
+from torpor.runtimes.fake_engine.programs import Programs, programs_path
 from torpor.runtimes.fake_engine.words import (
     Words,
     address_of,
@@ -90,6 +91,10 @@ async def _execute(engine: _Engine, workspace_id: str, command: list[str], stdin
     return [done.exit_code, text_of(done.stdout), text_of(done.stderr)]
 
 
+async def _require_running(engine: _Engine, workspace_id: str) -> None:
+    engine.runtime.require_running(workspace_id)
+
+
 async def _observe(engine: _Engine, only: list[str] | None) -> Words:
     return survey_words(await engine.runtime.observe(None if only is None else frozenset(only)))
 
@@ -136,6 +141,7 @@ LOOKS: Mapping[str, Verb] = {
     "world": lambda engine, _: engine.runtime.world(),
     "observe": lambda engine, _, only: _observe(engine, only),
     "execute": lambda engine, _, *said: _execute(engine, *said),
+    "require_running": lambda engine, _, workspace_id: _require_running(engine, workspace_id),
     "logs": lambda engine, _, *said: _logs(engine, *said),
     "manifest_root": lambda engine, _, key: engine.archives.manifest_root(ArchiveKey.parse(key)),
     "archives_world": lambda engine, _: engine.archives.world(),
@@ -226,7 +232,7 @@ async def serve(world: FakeWorld, path: Path, stop: asyncio.Event, ready: Callab
     """Until told to stop. Only this user may connect: whoever does can do everything."""
     if await asyncio.to_thread(_is_served, path):
         raise Hopeless(f"another fake engine answers at {path}")
-    engine = _Engine(world)
+    engine, programs = _Engine(world), Programs(world)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.ensure_future(_Connection(engine, reader, writer).serve())
@@ -236,14 +242,16 @@ async def serve(world: FakeWorld, path: Path, stop: asyncio.Event, ready: Callab
     # Bound under a private mask, not closed afterwards: there is no moment in which others could connect.
     mask = os.umask(0o177)
     try:
-        server = await asyncio.start_unix_server(connected, path)
+        servers = [await asyncio.start_unix_server(connected, path), await programs.serve(programs_path(path))]
     finally:
         os.umask(mask)
+    engine.connections.add(asyncio.create_task(programs.cut_off()))
     try:
         ready()
         await stop.wait()
     finally:
-        server.close()
+        for server in servers:
+            server.close()
         for connection in list(engine.connections):
             connection.cancel()
         await asyncio.gather(*engine.connections, return_exceptions=True)
@@ -251,7 +259,8 @@ async def serve(world: FakeWorld, path: Path, stop: asyncio.Event, ready: Callab
 
 
 def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+    for socket_path in (path, programs_path(path)):
+        socket_path.unlink(missing_ok=True)
 
 
 def _is_served(path: Path) -> bool:

@@ -65,11 +65,14 @@ def proven_of(words: Words) -> Proven:
 
 
 def address_words(address: Address | None) -> Words | None:
-    return [address.unix_path, address.host, address.port] if address else None
+    return [address.unix_path, address.host, address.port, text_of(address.preamble)] if address else None
 
 
 def address_of(words: Words | None) -> Address | None:
-    return Address(*words) if words else None
+    if not words:
+        return None
+    unix_path, host, port, preamble = words
+    return Address(unix_path, host, port, bytes_of(preamble))
 
 
 def text_of(data: bytes) -> str:

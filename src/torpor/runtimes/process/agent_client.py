@@ -7,22 +7,23 @@ from collections.abc import Sequence
 
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.inside.agent import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, YES, frame, read_frame
-from torpor.ports import Executed
+from torpor.ports import Executed, Shell
+from torpor.runtimes.framed_shell import FramedShell
 
 CHUNK = 1 << 16
 
 
-async def port_answers(control: str, within_s: float) -> bool:
-    """Bounded in time; whatever goes wrong, it does not answer."""
+async def port_answers(control: str, within_s: float, *, waits_s: float = 0) -> bool:
+    """Now, or within `waits_s`; asking takes at most `within_s` besides. Whatever goes wrong, it does not answer."""
     with contextlib.suppress(OSError, RuntimeError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-        return await asyncio.wait_for(_probe(control), within_s)
+        return await asyncio.wait_for(_probe(control, waits_s), waits_s + within_s)
     return False
 
 
-async def _probe(control: str) -> bool:
+async def _probe(control: str, waits_s: float) -> bool:
     reader, writer = await asyncio.open_unix_connection(control)
     try:
-        writer.write(_request({"do": "probe"}))
+        writer.write(_request({"do": "probe", "within_s": waits_s}))
         kind, _ = await read_frame(reader)
     finally:
         writer.close()
@@ -52,6 +53,14 @@ async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_by
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
         writer.close()
+
+
+async def shell(control: str, *, columns: int, rows: int) -> Shell:
+    try:
+        reader, writer = await asyncio.open_unix_connection(control)
+    except OSError as error:
+        raise Refused("not_running", "the workspace's container is not running") from error
+    return FramedShell(reader, writer, columns=columns, rows=rows)
 
 
 def _exit_code(payload: bytes) -> int:

@@ -13,6 +13,8 @@ class Options:
     """Between asking a container to end and killing it: long enough for an editor to save."""
     probe_s: float = 2.0
     """How long one look at a port may take, however many are looked at: a hung program must not hold up the others' loop."""
+    ready_s: float = 300.0
+    """How long a program's first answer is waited for, to tell of it at once; later it is seen with the next look."""
     tmp_bytes: int = 2048 * MIB
     """The size of a workspace's /tmp; what lies there counts as its memory."""
     log_bytes: int = 1 * MIB

@@ -17,7 +17,7 @@ import structlog
 
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
-from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress
+from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, Shell
 from torpor.runtimes.process import abilities, agent_client, cgroups, logs, processes
 from torpor.runtimes.process.abilities import Ability, Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
@@ -51,12 +51,12 @@ class ProcessRuntime:
         data_dir: Path,
         *,
         options: Options | None = None,
-        on_end: Callable[[str], None] = lambda _workspace_id: None,
+        on_change: Callable[[str], None] = lambda _workspace_id: None,
     ) -> None:
-        """`on_end` is told of each container that has ended: a hint to look, nothing more."""
+        """`on_change` is told of each container that has ended, or begun to answer: a hint to look, nothing more."""
         self.places = places(data_dir)
         self._options = options or Options()
-        self._on_end = on_end
+        self._on_change = on_change
         self._volumes = Volumes(self.places)
         self._programs = Programs(self.places.programs, f"{self.places.run.name}/install")
         self._equipment: Equipment | None = None
@@ -233,9 +233,13 @@ class ProcessRuntime:
         wanted = supervisor.container
         return SeenContainer(wanted.home.generation, wanted.revision, ready and supervisor.ended is None, supervisor.ended)
 
-    def address(self, workspace_id: str) -> Address | None:
+    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
         supervisor = self._containers.get(workspace_id)
-        return Address(unix_path=supervisor.bridge) if supervisor is not None and supervisor.is_running else None
+        if supervisor is None or not supervisor.is_running:
+            return None
+        if port is None:
+            return Address(unix_path=supervisor.bridge)
+        return Address(unix_path=supervisor.ports, preamble=b"%d\n" % port)
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
         for line in await asyncio.to_thread(logs.tail, self.places.log(workspace_id), tail):
@@ -312,7 +316,7 @@ class ProcessRuntime:
                 await current.stop(self._options.grace_s)
                 self._containers.pop(home.workspace_id, None)
             await self._on_disk(self._volumes.own, home)
-            supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs, self._on_end)
+            supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs, self._on_change)
             await supervisor.start()
             self._containers[home.workspace_id] = supervisor
 
@@ -328,11 +332,17 @@ class ProcessRuntime:
                 await self._on_disk(self._forget, workspace_id)
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+        most = self._options.execute_output_bytes
+        return await agent_client.execute(self._running(workspace_id).control, command, stdin, most_bytes=most)
+
+    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+        return await agent_client.shell(self._running(workspace_id).control, columns=columns, rows=rows)
+
+    def _running(self, workspace_id: str) -> Supervisor:
         supervisor = self._containers.get(workspace_id)
         if supervisor is None or not supervisor.is_running:
             raise Refused("not_running", f"workspace {workspace_id} has no running container")
-        most = self._options.execute_output_bytes
-        return await agent_client.execute(supervisor.control, command, stdin, most_bytes=most)
+        return supervisor
 
     async def stop_all(self) -> None:
         async def stop(workspace_id: str) -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -15,7 +16,7 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.agent import Orders
 from torpor.ports import Container
-from torpor.runtimes.process import processes, sandbox, users
+from torpor.runtimes.process import agent_client, processes, sandbox, users
 from torpor.runtimes.process.abilities import Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
@@ -50,6 +51,14 @@ class Equipment:
     veths: Veths | None
 
 
+class Sockets(NamedTuple):
+    """The descriptors that the agent is handed, see `torpor.inside.agent`."""
+
+    bridge: int
+    ports: int
+    control: int
+
+
 class Supervisor:
     """One container from its start to its remains. `ended` is set when it ended by itself."""
 
@@ -59,12 +68,12 @@ class Supervisor:
         container: Container,
         home: Path,
         programs: Path | None,
-        on_end: Callable[[str], None],
+        on_change: Callable[[str], None],
     ) -> None:
         self.container = container
         self.ended: Ended | None = None
         self._equipment = equipment
-        self._on_end = on_end
+        self._on_change = on_change
         self._home = home
         self._programs = programs
         self._id = container.home.workspace_id
@@ -76,6 +85,7 @@ class Supervisor:
         self._stopping = False
         self._gone = asyncio.Event()
         self.bridge = str(self._directory / "bridge")
+        self.ports = str(self._directory / "ports")
         self.control = str(self._directory / "control")
 
     @property
@@ -101,13 +111,14 @@ class Supervisor:
         port = PORT_INSIDE if confinement.network is not Network.SHARED else free_port()
         with contextlib.ExitStack() as opened:
             bridge = opened.enter_context(listening(self.bridge))
+            ports = opened.enter_context(listening(self.ports))
             control = opened.enter_context(listening(self.control))
             info, info_end = (opened.enter_context(os.fdopen(end, "rb", 0)) for end in os.pipe())
-            fds = (bridge.fileno(), control.fileno(), info_end.fileno())
+            sockets = Sockets(bridge.fileno(), ports.fileno(), control.fileno())
             spawned = self._spawned = Spawned(
-                joining(self._doors(), self._argv(user, fds[2])),
+                joining(self._doors(), self._argv(user, info_end.fileno())),
                 environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", processes.MARK: self._mark},
-                pass_fds=fds,
+                pass_fds=(*sockets, info_end.fileno()),
             )
             info_end.close()
             processes.record(self._equipment.places.records, self._name, spawned.pid)
@@ -116,7 +127,8 @@ class Supervisor:
                 agent = await born(info.fileno())
                 if self._equipment.veths is not None:
                     await self._equipment.veths.connect(self._id, agent)
-            spawned.tell(self._orders(user, port, fds[0], fds[1]).line())
+            spawned.tell(self._orders(user, port, sockets).line())
+            self._tasks.append(asyncio.ensure_future(self._tell_when_ready()))
 
     def _prepare(self, user: int | None) -> None:
         remove_tree(self._directory)
@@ -156,7 +168,7 @@ class Supervisor:
         )
         return [find("pasta") or "pasta", *PASTA, *argv] if confinement.network is Network.PASTA else argv
 
-    def _orders(self, user: int | None, port: int, bridge_fd: int, control_fd: int) -> Orders:
+    def _orders(self, user: int | None, port: int, sockets: Sockets) -> Orders:
         program, confinement = self.container.program, self._equipment.confinement
         alone = confinement.bubblewrap is not None
         known = Known(
@@ -174,14 +186,16 @@ class Supervisor:
         if not alone:
             environment[processes.MARK] = self._mark
         return Orders(
-            bridge_fd=bridge_fd,
-            control_fd=control_fd,
+            bridge_fd=sockets.bridge,
+            ports_fd=sockets.ports,
+            control_fd=sockets.control,
             port=port,
             home=known.home,
             command=program.command if program.is_verbatim else tuple(map(known.fill, program.command)),
             environment=environment,
             user=user,
             alone=alone,
+            own_network=confinement.network is not Network.SHARED,
             limits=self._resource_limits(alone=alone),
         )
 
@@ -205,6 +219,14 @@ class Supervisor:
             self._log.remember(data)
             await asyncio.to_thread(self._log.write, data)
 
+    async def _tell_when_ready(self) -> None:
+        """Whoever waits for its port to answer need not look for that again and again."""
+        answers = agent_client.port_answers(
+            self.control, self._equipment.options.probe_s, waits_s=self._equipment.options.ready_s
+        )
+        if await answers and self.is_running:
+            self._on_change(self._id)
+
     async def _watch(self, spawned: Spawned) -> None:
         """When its first process ends, all of it ends; what it said last is kept."""
         code = await spawned.wait()
@@ -217,7 +239,7 @@ class Supervisor:
             if not self._stopping:
                 self.ended = Ended(code, self._log.last_lines)
             self._gone.set()
-            self._on_end(self._id)
+            self._on_change(self._id)
 
     def reopened(self, revision: int) -> None:
         """Asked for again while it runs: it is the container of this revision now."""

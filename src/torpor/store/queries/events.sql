@@ -19,6 +19,7 @@ WITH next AS MATERIALIZED (
     RETURNING outbox.event_id, outbox.seq, outbox.kind, outbox.at, outbox.workspace_id, outbox.row
 )
 SELECT numbered.event_id, numbered.seq, numbered.kind, numbered.at, numbered.workspace_id,
+       numbered.row -> 'unshared' AS unshared,
        coalesce(users.username, '') AS owner, told.*
 FROM numbered
 LEFT JOIN workspaces AS present ON present.id = numbered.workspace_id
@@ -50,22 +51,31 @@ SELECT count(*) AS pruned FROM gone;
 SELECT last_id, pruned_id, clock_timestamp() AS at, installation.id AS installation FROM event_counter, installation;
 
 -- name: events_after
--- What came later than this, of one workspace, of one owner, or of all; with what the counter said at the same moment. Each
--- branch has its own index, and those not asked for are not even begun.
+-- What came later than this, of one workspace, of what one user owns or is granted, or of all; with what the counter said at
+-- the same moment. Each branch has its own index, and those not asked for are not even begun.
 WITH later AS MATERIALIZED (
-    (SELECT event_id FROM outbox
-     WHERE $2::uuid IS NOT NULL AND workspace_id = $2 AND event_id > $1 ORDER BY event_id LIMIT $4)
-    UNION ALL
-    (SELECT event_id FROM outbox
-     WHERE $3::uuid IS NOT NULL AND owner_id = $3 AND event_id > $1 ORDER BY event_id LIMIT $4)
-    UNION ALL
-    (SELECT event_id FROM outbox
-     WHERE num_nonnulls($2::uuid, $3::uuid) = 0 AND event_id > $1 ORDER BY event_id LIMIT $4)
+    SELECT event_id FROM (
+        (SELECT event_id FROM outbox
+         WHERE $2::uuid IS NOT NULL AND workspace_id = $2 AND event_id > $1 ORDER BY event_id LIMIT $4)
+        UNION ALL
+        (SELECT event_id FROM outbox
+         WHERE $3::uuid IS NOT NULL AND owner_id = $3 AND event_id > $1 ORDER BY event_id LIMIT $4)
+        UNION ALL
+        (SELECT event_id FROM outbox
+         WHERE $3::uuid IS NOT NULL AND owner_id <> $3 AND event_id > $1
+           AND ("row" -> 'shares' <> '{}' OR "row" ? 'unshared')
+           AND ("row" -> 'shares' ? $5::text OR "row" -> 'unshared' ? $5::text)
+         ORDER BY event_id LIMIT $4)
+        UNION ALL
+        (SELECT event_id FROM outbox
+         WHERE num_nonnulls($2::uuid, $3::uuid) = 0 AND event_id > $1 ORDER BY event_id LIMIT $4)
+    ) AS found
+    ORDER BY event_id LIMIT $4
 )
 SELECT counter.last_id, counter.pruned_id, event.*
 FROM event_counter AS counter
 LEFT JOIN (
-    SELECT outbox.event_id, outbox.seq, outbox.kind, outbox.at, outbox.workspace_id,
+    SELECT outbox.event_id, outbox.seq, outbox.kind, outbox.at, outbox.workspace_id, outbox.row -> 'unshared' AS unshared,
            coalesce(users.username, '') AS owner, told.*
     FROM later JOIN outbox USING (event_id)
     LEFT JOIN workspaces AS present ON present.id = outbox.workspace_id
@@ -82,14 +92,14 @@ FROM workspaces JOIN users ON users.id = workspaces.owner_id, event_counter
 WHERE workspaces.id = $1;
 
 -- name: workspaces_now
--- A page of how those of one owner (or all) stand, in the order of their creation, without those that are gone; with the last
--- change in each that has no id yet, or one after this.
+-- A page of how those stand that one user owns or is granted (or all), in the order of their creation, without those that are
+-- gone; with the last change in each that has no id yet, or one after this.
 SELECT workspaces.*, users.username AS owner, greatest(
            (SELECT max(seq) FROM outbox WHERE workspace_id = workspaces.id AND event_id IS NULL),
            (SELECT max(seq) FROM outbox WHERE workspace_id = workspaces.id AND event_id > $1),
            0) AS seq
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
-WHERE ($2::uuid IS NULL OR workspaces.owner_id = $2)
+WHERE ($2::uuid IS NULL OR workspaces.owner_id = $2 OR (workspaces.shares <> '{}' AND workspaces.shares ? $6::text))
   AND workspaces.phase <> 'DELETED'
   AND ($3::timestamptz IS NULL OR (workspaces.created_at, workspaces.id) > ($3, $4::uuid))
 ORDER BY workspaces.created_at, workspaces.id

@@ -1,36 +1,5 @@
 -- What the service layer behind the API reads and writes, as the role torpor_service.
 
--- name: create_user
--- The first user of an installation, or a further one; an existing name stays as it is.
-INSERT INTO users (id, username, is_admin, password) VALUES ($1, $2, $3, $4)
-ON CONFLICT (username) DO NOTHING
-RETURNING id;
-
--- name: user_by_name
-SELECT id, username, is_admin, password FROM users WHERE username = $1;
-
--- name: create_token
--- Only the digest is kept.
-INSERT INTO tokens (id, user_id, label, digest, expires_at)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::double precision))
-ON CONFLICT (digest) DO UPDATE SET user_id = excluded.user_id, label = excluded.label, expires_at = excluded.expires_at;
-
--- name: end_session
--- A session ends; a token that a person made for programs does not end with it.
-DELETE FROM tokens WHERE digest = $1 AND label = 'session';
-
--- name: delete_expired_tokens
-DELETE FROM tokens WHERE expires_at < now();
-
--- name: delete_tokens_labelled
-DELETE FROM tokens WHERE user_id = $1 AND label = $2;
-
--- name: user_by_token
--- Who holds this token, unless it has expired.
-SELECT users.id, users.username, users.is_admin
-FROM tokens JOIN users ON users.id = tokens.user_id
-WHERE tokens.digest = $1 AND (tokens.expires_at IS NULL OR tokens.expires_at > now());
-
 -- name: create_workspace
 INSERT INTO workspaces (id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
@@ -41,11 +10,12 @@ FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = $1;
 
 -- name: workspace_by_name
--- Among those of one owner (or of all): the living bearer of a name, else the one deleted last; or the other way round.
+-- Among those that one user owns or is granted (or all): the living bearer of a name, else the one deleted last, of their own
+-- before others'; or the other way round.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
-WHERE workspaces.name = $1 AND ($2::uuid IS NULL OR workspaces.owner_id = $2)
-ORDER BY (workspaces.deleted_at IS NULL) <> $3::boolean DESC, workspaces.deleted_at DESC
+WHERE workspaces.name = $1 AND ($2::uuid IS NULL OR workspaces.owner_id = $2 OR workspaces.shares ? $4::text)
+ORDER BY (workspaces.deleted_at IS NULL) <> $3::boolean DESC, workspaces.owner_id = $2 DESC, workspaces.deleted_at DESC
 LIMIT 1;
 
 -- name: living_by_name
@@ -73,10 +43,11 @@ FOR UPDATE OF workspaces SKIP LOCKED;
 SELECT id::text, standby_ttl_s FROM workspaces WHERE id = ANY ($1::uuid[]);
 
 -- name: list_workspaces
--- A page of the workspaces of one owner (or of all), in the order of their creation, without those that are gone.
+-- A page of the workspaces that one user owns or is granted (or of all), in the order of their creation, without those that are
+-- gone.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
-WHERE ($1::uuid IS NULL OR workspaces.owner_id = $1)
+WHERE ($1::uuid IS NULL OR workspaces.owner_id = $1 OR (workspaces.shares <> '{}' AND workspaces.shares ? $6::text))
   AND ($2::text IS NULL OR workspaces.phase = $2)
   AND (workspaces.phase <> 'DELETED' OR $2::text = 'DELETED')
   AND ($3::timestamptz IS NULL OR (workspaces.created_at, workspaces.id) > ($3, $4::uuid))
@@ -88,11 +59,56 @@ LIMIT $5;
 SELECT pg_advisory_xact_lock(hashtext('torpor.limits'));
 
 -- name: count_running
--- Others that run or are about to, of this owner (or of this workspace's) and of all.
-SELECT count(*) FILTER (WHERE owner_id = coalesce($1, (SELECT owner_id FROM workspaces WHERE id = $2))) AS of_user,
-       count(*) AS overall
+-- Others that run or are about to, of this owner (or of this workspace's) and of all; and how many this owner may have.
+WITH owner AS (SELECT id, max_running FROM users WHERE id = coalesce($1, (SELECT owner_id FROM workspaces WHERE id = $2)))
+SELECT count(*) FILTER (WHERE owner_id = (SELECT id FROM owner)) AS of_user,
+       count(*) AS overall,
+       (SELECT max_running FROM owner) AS allowed_of_user
 FROM workspaces
 WHERE (desired_state = 'RUNNING' OR container_present OR operation = 'STARTING') AND id <> $2;
+
+-- name: running_of
+-- Those of one owner that `count_running` counts.
+SELECT name FROM workspaces
+WHERE (desired_state = 'RUNNING' OR container_present OR operation = 'STARTING') AND owner_id = $1
+ORDER BY name;
+
+-- name: is_known_user
+SELECT FROM users WHERE username = $1 AND is_active;
+
+-- name: share_workspace
+UPDATE workspaces SET shares = shares || jsonb_build_object($2::text, $3::text) WHERE id = $1;
+
+-- name: unshare_workspace
+-- With the grant goes what was held awake by it.
+WITH held AS (DELETE FROM work_leases WHERE workspace_id = $1 AND created_by = $2::text)
+UPDATE workspaces SET shares = shares - $2::text WHERE id = $1;
+
+-- name: hold_key
+-- Creations with the same key wait for each other.
+SELECT pg_advisory_xact_lock(hashtextextended('torpor.creations ' || $1::uuid::text || ' ' || $2::text, 0));
+
+-- name: creation_by_key
+SELECT workspace_id, request FROM creations WHERE user_id = $1 AND key = $2;
+
+-- name: remember_creation
+-- Whoever comes again does so soon: what is old makes room.
+WITH old AS (DELETE FROM creations WHERE user_id = $1 AND at < now() - interval '1 day')
+INSERT INTO creations (user_id, key, request, workspace_id) VALUES ($1, $2, $3, $4);
+
+-- name: audit_page
+-- What was done before this line, the latest first: by one user and to what they own (or everything), by whoever was called
+-- this, and to one workspace by its id or by the name it had.
+SELECT id, at, username, user_id, how, token_label, came_from, action, workspace_id, workspace, outcome, detail
+FROM audit
+WHERE ($1::bigint IS NULL OR id < $1)
+  AND ($2::uuid IS NULL OR user_id = $2
+       OR workspace_id = ANY (ARRAY(SELECT workspaces.id FROM workspaces WHERE owner_id = $2)))
+  AND ($3::text IS NULL OR username = $3)
+  AND ($4::uuid IS NULL OR workspace_id = $4)
+  AND ($5::text IS NULL OR workspace = $5)
+ORDER BY id DESC
+LIMIT $6;
 
 -- name: set_wish
 -- The same wish said again counts as a new one: it clears what stands in its way. To be put to sleep is not to be used.
@@ -130,10 +146,11 @@ UPDATE workspaces SET
 WHERE id = $1;
 
 -- name: operations_of
--- Every attempt, the latest first.
+-- A page of the attempts, the latest first.
 SELECT op_id, kind, attempt, generation, started_at, ended_at, outcome, reason, message, done_bytes
-FROM operations WHERE workspace_id = $1
-ORDER BY started_at DESC, attempt DESC
+FROM operations
+WHERE workspace_id = $1 AND ($3::timestamptz IS NULL OR (started_at, op_id, attempt) < ($3, $4::uuid, $5::integer))
+ORDER BY started_at DESC, op_id DESC, attempt DESC
 LIMIT $2;
 
 -- name: archives_of
@@ -223,5 +240,7 @@ SELECT * FROM work_leases WHERE workspace_id = $1 AND expires_at > clock_timesta
 DELETE FROM work_leases WHERE workspace_id = $1 AND expires_at <= clock_timestamp();
 
 -- name: delete_work_leases
--- One of a workspace's, or all of them.
-DELETE FROM work_leases WHERE workspace_id = $1 AND ($2::uuid IS NULL OR id = $2) RETURNING id;
+-- One of a workspace's, or all of them; of one user, or of everybody.
+DELETE FROM work_leases
+WHERE workspace_id = $1 AND ($2::uuid IS NULL OR id = $2) AND ($3::text IS NULL OR created_by = $3)
+RETURNING id;

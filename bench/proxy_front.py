@@ -1,0 +1,57 @@
+"""How does our front run beside its peers: in a process of its own, with routing and authentication on?
+
+The gate here does what the product's does for somebody it knows and a workspace that is awake: the host is looked up, the
+token's digest is looked up, and whether its owner may come in. `--product` of bench/proxy.py measures the product's own.
+"""
+
+import asyncio
+import hashlib
+from functools import lru_cache
+
+import structlog
+
+from torpor.assemble.running import fastest_loop, raise_file_limit
+from torpor.domain.hosts import Hosts, ToWorkspace
+from torpor.ports import Address
+from torpor.proxy.front import Front
+from torpor.proxy.gate import Pass, Reply, Verdict
+from torpor.proxy.head import Head
+from torpor.proxy.outcomes import Outcome
+
+UNKNOWN = Reply(404, Outcome.UNKNOWN)
+UNAUTHORIZED = Reply(401, Outcome.UNAUTHORIZED)
+SORRY = Reply(502, Outcome.NO_ANSWER)
+
+
+class KnownGate:
+    """Knows one workspace and one visitor."""
+
+    def __init__(self, port: int, upstream: Address, name: str, token: str) -> None:
+        self._destination = lru_cache(maxsize=4096)(Hosts(f"http://localhost:{port}", "localhost").destination)
+        self._owners = {name: "somebody"}
+        self._visitors = {hashlib.sha256(token.encode()).digest(): "somebody"}
+        self._upstream = upstream
+
+    def judge(self, head: Head, client: str) -> Verdict:
+        where = self._destination(head.host)
+        if not isinstance(where, ToWorkspace) or where.name not in self._owners:
+            return UNKNOWN
+        shown = head.values(b"authorization")
+        visitor = self._visitors.get(hashlib.sha256(shown[0].removeprefix(b"Bearer ")).digest()) if shown else None
+        if visitor is None or visitor != self._owners[where.name]:
+            return UNAUTHORIZED
+        return Pass(self._upstream, Outcome.WORKSPACE, SORRY, SORRY, bearer=visitor)
+
+
+async def _front(port: str, upstream_port: str, name: str, token: str) -> None:
+    gate = KnownGate(int(port), Address(host="127.0.0.1", port=int(upstream_port)), name, token)
+    front = Front(gate, port=int(port), hosts=("127.0.0.1",))
+    await front.start()
+    await asyncio.Event().wait()
+
+
+def main(port: str, upstream_port: str, name: str, token: str) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+        runner.run(_front(port, upstream_port, name, token))

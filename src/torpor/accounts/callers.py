@@ -1,0 +1,90 @@
+"""Who is asking, by what right, and from where?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from torpor.domain.access import EVERY_SCOPE, Scope
+from torpor.store.people import Credential, Entry, User
+
+
+class How(StrEnum):
+    """By what somebody is recognised."""
+
+    SESSION = "SESSION"
+    """A cookie on the platform."""
+    TOKEN = "TOKEN"  # noqa: S105 - a word, no secret
+    """`Authorization: Bearer`."""
+    DOOR = "DOOR"
+    """A cookie on one workspace's own host. It opens nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    user: User
+    how: How
+    credential_id: str
+    scopes: frozenset[Scope]
+    label: str
+    came_from: str = ""
+    """An address, where one is known."""
+    workspace_id: str | None = None
+    """The one whose door it is."""
+    expires_at: datetime | None = field(default=None, compare=False)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether they act as an administrator: one whose token was not made for that does not."""
+        return self.user.is_admin and Scope.ADMIN in self.scopes
+
+    def has_lost(self, now: "Caller") -> bool:
+        """Whether something is taken from this caller who is `now` as the other says; to be given more ends nothing."""
+        same = (self.credential_id, self.user.id, self.user.username, self.workspace_id)
+        return (
+            same != (now.credential_id, now.user.id, now.user.username, now.workspace_id)
+            or (self.is_admin and not now.is_admin)
+            or not self.scopes <= now.scopes
+        )
+
+    def entry(
+        self,
+        action: str,
+        *,
+        outcome: str = "ok",
+        workspace_id: str | None = None,
+        workspace: str = "",
+        detail: Mapping[str, Any] | None = None,
+    ) -> Entry:
+        """The line of the audit log that tells of something this caller did."""
+        return Entry(
+            action,
+            username=self.user.username,
+            user_id=self.user.id,
+            how=self.how,
+            token_label=self.label if self.how is How.TOKEN else "",
+            came_from=self.came_from,
+            workspace_id=workspace_id,
+            workspace=workspace,
+            outcome=outcome,
+            detail=detail or {},
+        )
+
+
+def to_caller(user: User, credential: Credential, *, came_from: str = "") -> Caller:
+    how = How(credential.kind)
+    return Caller(
+        user=user,
+        how=how,
+        credential_id=credential.id,
+        # A scope that a newer version made and this one does not know grants nothing here.
+        scopes=frozenset(map(Scope, KNOWN_SCOPES & set(credential.scopes))) if how is How.TOKEN else EVERY_SCOPE,
+        label=credential.label,
+        came_from=came_from,
+        workspace_id=credential.workspace_id,
+        expires_at=credential.expires_at,
+    )
+
+
+KNOWN_SCOPES = frozenset(scope.value for scope in Scope)

@@ -1,0 +1,63 @@
+"""Is this the right password?
+
+argon2id is slow on purpose, so it runs in threads, a few at a time; whoever comes when too many wait is sent away, and nobody
+can take all of the places by coming often from one address.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pwdlib import PasswordHash
+from pwdlib.hashers.argon2 import Argon2Hasher
+
+from torpor.bus.throttle import place
+from torpor.domain.errors import Refused
+
+Answer = TypeVar("Answer")
+
+AT_ONCE = 2
+WAITING_AT_MOST = 32
+WAITING_FROM_ONE_ADDRESS = 4
+AGAIN_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    is_right: bool
+    newer: str | None = None
+    """The same password under today's parameters, where it was hashed under others."""
+
+
+class Passwords:
+    def __init__(self, hasher: Argon2Hasher | None = None) -> None:
+        self._hash = PasswordHash((hasher or Argon2Hasher(),))
+        # Somebody who does not exist takes as long to refuse as somebody with a wrong password.
+        self._nobody = self._hash.hash(secrets.token_urlsafe())
+        self._at_work = asyncio.Semaphore(AT_ONCE)
+        self._waiting: Counter[str] = Counter()
+
+    async def hash(self, password: str) -> str:
+        async with self._at_work:
+            return await asyncio.to_thread(self._hash.hash, password)
+
+    async def check(self, password: str, stored: str | None, *, came_from: str = "") -> Checked:
+        """`stored`: None where there is nothing that it could match."""
+        is_right, newer = await self._work(lambda: self._hash.verify_and_update(password, stored or self._nobody), came_from)
+        return Checked(True, newer) if is_right and stored is not None else Checked(False)
+
+    async def _work(self, work: Callable[[], Answer], came_from: str) -> Answer:
+        here = place(came_from)
+        if self._waiting.total() >= WAITING_AT_MOST or self._waiting[here] >= WAITING_FROM_ONE_ADDRESS:
+            raise Refused("too_many_sign_ins", "too many people sign in just now; try again in a moment", retry_after_s=AGAIN_S)
+        self._waiting[here] += 1
+        try:
+            async with self._at_work:
+                return await asyncio.to_thread(work)
+        finally:
+            self._waiting[here] -= 1
+            if not self._waiting[here]:
+                del self._waiting[here]

@@ -1,0 +1,132 @@
+"""How does somebody sign in with an OpenID Connect provider?
+
+What was begun in one browser can only be ended in the same: a cookie that lives for minutes holds what the answer must fit.
+"""
+
+import base64
+import hmac
+import json
+from dataclasses import astuple, dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from torpor.accounts import Accounts
+from torpor.accounts.accounts import Identity
+from torpor.accounts.provider import Provider
+from torpor.api.door import came_from, door_of, user_agent
+from torpor.api.notices import notice
+from torpor.api.refusals import STATUS_OF
+from torpor.domain.errors import Refused, Unavailable
+from torpor.domain.hosts import Hosts, is_own_path
+
+BACK = "/oidc/back"
+MINUTES = 10
+LONGEST_NEXT = 2000
+"""With more a browser would not keep the cookie."""
+LONGEST_COOKIE = 4096
+AGAIN = ("/", "Sign in again")
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """What a browser keeps while its person is with the provider."""
+
+    state: str
+    nonce: str
+    verifier: str
+    next: str
+
+
+def oidc_routes(accounts: Accounts, provider: Provider) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/oidc/begin")
+    async def begin(request: Request, after: Annotated[str, Query(alias="next")] = "/") -> Response:
+        try:
+            begun = await provider.begin()
+        except Unavailable as out:
+            return notice(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
+        response = RedirectResponse(begun.url, 303, {"Cache-Control": "no-store"})
+        # Anything else could be another site that wants to look like this one.
+        underway = Underway(begun.state, begun.nonce, begun.verifier, after if _is_next(after) else "/")
+        hosts = door_of(request).hosts
+        response.set_cookie(
+            _cookie(hosts),
+            _to_text(underway),
+            max_age=MINUTES * 60,
+            path="/",
+            secure=hosts.is_secure,
+            httponly=True,
+            samesite="lax",
+        )
+        return response
+
+    @router.get(BACK)
+    async def back(request: Request, code: str = "", state: str = "", error: str = "") -> Response:
+        door = door_of(request)
+        try:
+            underway, identity = await vouched_for(request, code, state, error)
+            token = await accounts.sign_in_with(identity, came_from=came_from(request), user_agent=user_agent(request))
+        except Refused as refused:
+            response: Response = notice(
+                STATUS_OF.get(refused.code, 400), "You are not signed in", refused.message, way_on=AGAIN
+            )
+        except Unavailable as out:
+            response = notice(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
+        else:
+            response = RedirectResponse(underway.next, 303, {"Cache-Control": "no-store"})
+            door.let_in(response, token)
+        # Whatever came of it, the same answer is not taken twice.
+        response.delete_cookie(_cookie(door.hosts), path="/", secure=door.hosts.is_secure, httponly=True, samesite="lax")
+        return response
+
+    async def vouched_for(request: Request, code: str, state: str, error: str) -> tuple[Underway, Identity]:
+        try:
+            underway = _checked(request.cookies.get(_cookie(door_of(request).hosts), ""), state)
+            return underway, await provider.vouch(_given(code, error), nonce=underway.nonce, verifier=underway.verifier)
+        except Refused as refused:
+            await accounts.not_vouched_for(refused.code, came_from=came_from(request))
+            raise
+
+    return router
+
+
+def _is_next(path: str) -> bool:
+    return len(path) <= LONGEST_NEXT and is_own_path(path)
+
+
+def _cookie(hosts: Hosts) -> str:
+    return "__Host-torpor_oidc" if hosts.is_secure else "torpor_oidc"
+
+
+def _checked(kept: str, state: str) -> Underway:
+    """What the browser has kept, if the answer is one to it."""
+    underway = _from_text(kept)
+    if underway is None or not hmac.compare_digest(underway.state.encode(), state.encode()):
+        raise Refused("sign_in_refused", "this sign-in was begun in another browser, or too long ago")
+    return underway
+
+
+def _given(code: str, error: str) -> str:
+    if error or not code:
+        raise Refused("sign_in_refused", f"the sign-in provider says: {error or 'nothing'}")
+    return code
+
+
+def _to_text(underway: Underway) -> str:
+    return base64.urlsafe_b64encode(json.dumps(astuple(underway)).encode()).decode()
+
+
+def _from_text(text: str) -> Underway | None:
+    """None for what we did not write. Only its own browser can have changed it, and gains nothing by that."""
+    if len(text) > LONGEST_COOKIE:
+        return None
+    try:
+        state, nonce, verifier, path = json.loads(base64.urlsafe_b64decode(text))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if not all(isinstance(one, str) and one for one in (state, nonce, verifier, path)) or not _is_next(path):
+        return None
+    return Underway(state, nonce, verifier, path)

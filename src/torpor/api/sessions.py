@@ -1,0 +1,55 @@
+"""How does somebody sign in and out, and where are they signed in?"""
+
+from fastapi import APIRouter, Request, Response
+
+from torpor.accounts import Accounts
+from torpor.api import wire_people as wire
+from torpor.api.door import Asking, came_from, door_of, user_agent
+
+
+def session_routes(accounts: Accounts, *, oidc_name: str | None = None) -> APIRouter:
+    """`oidc_name`: of the provider that people may sign in with, if there is one."""
+    router = APIRouter(tags=["sessions"])
+
+    @router.get("/sign-in")
+    async def ways_to_sign_in() -> wire.SignInOut:
+        return wire.SignInOut(password=True, oidc=wire.OidcOut(name=oidc_name) if oidc_name is not None else None)
+
+    @router.post("/login", status_code=204)
+    async def login(body: wire.Login, request: Request) -> Response:
+        door = door_of(request)
+        door.refuse_cross_site(request)
+        token = await accounts.sign_in(
+            body.username, body.password, came_from=came_from(request), user_agent=user_agent(request)
+        )
+        response = Response(status_code=204)
+        door.let_in(response, token)
+        return response
+
+    @router.post("/logout", status_code=204)
+    async def logout(request: Request, caller: Asking) -> Response:
+        await accounts.sign_out(caller)
+        response = Response(status_code=204)
+        door_of(request).show_out(response)
+        return response
+
+    @router.get("/me")
+    async def me(caller: Asking) -> wire.Me:
+        return wire.me_out(caller, await accounts.user(caller.user.id))
+
+    @router.post("/me/password", status_code=204)
+    async def change_password(body: wire.ChangePassword, caller: Asking) -> Response:
+        await accounts.change_password(caller, body.old, body.new, ends_tokens=body.end_tokens)
+        return Response(status_code=204)
+
+    @router.get("/sessions")
+    async def sessions(caller: Asking) -> wire.SessionList:
+        found = await accounts.sessions(caller)
+        return wire.SessionList(items=[wire.session_out(one, current_id=caller.credential_id) for one in found])
+
+    @router.delete("/sessions/{session}", status_code=204)
+    async def end_session(session: str, caller: Asking) -> Response:
+        await accounts.end_session(caller, session)
+        return Response(status_code=204)
+
+    return router

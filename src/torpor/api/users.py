@@ -1,0 +1,44 @@
+"""Who may come in at all? What administrators decide."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from torpor.accounts import Accounts, UserChange
+from torpor.api import wire_people as wire
+from torpor.api.door import Asking
+
+
+def user_routes(accounts: Accounts) -> APIRouter:
+    """Whoever includes this sees to it that only administrators come here (`torpor.api.rules`)."""
+    router = APIRouter(tags=["users"])
+
+    @router.post("/users", status_code=201)
+    async def create(body: wire.CreateUser, caller: Asking) -> wire.UserOut:
+        made = await accounts.create_user(
+            caller, body.username, password=body.password, is_admin=body.is_admin, max_running=body.max_running
+        )
+        return wire.user_out(made)
+
+    @router.get("/users")
+    async def users(
+        _caller: Asking, limit: Annotated[int, Query(ge=1, le=1000)] = 100, cursor: str | None = None
+    ) -> wire.UserPage:
+        found = await accounts.users(after=wire.from_name_cursor(cursor), limit=limit + 1)
+        return wire.user_page(found, limit=limit)
+
+    @router.get("/users/{user}")
+    async def show(user: str, _caller: Asking) -> wire.UserOut:
+        return wire.user_out(await accounts.user(user))
+
+    @router.patch("/users/{user}")
+    async def change(user: str, body: wire.ChangeUser, caller: Asking) -> wire.UserOut:
+        return wire.user_out(await accounts.change_user(caller, user, UserChange(**body.model_dump(exclude_unset=True))))
+
+    @router.post("/users/{user}/sign-out", status_code=204)
+    async def sign_out(user: str, caller: Asking) -> Response:
+        """Everywhere, at once: sessions and tokens; but for what this very call is made with."""
+        await accounts.end_all(caller, user)
+        return Response(status_code=204)
+
+    return router

@@ -1,0 +1,144 @@
+"""What can be done with a workspace over HTTP?"""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi.responses import PlainTextResponse
+
+from torpor.api import wire
+from torpor.api.door import Asking
+from torpor.domain.audit import Action
+from torpor.domain.hosts import Hosts
+from torpor.domain.records import Workspace
+from torpor.domain.states import Phase, Wish
+from torpor.ports import Runtime
+from torpor.templates.catalogue import templates
+from torpor.wishes import Wishes
+
+LONGEST_KEY = 200
+LONGEST_PROGRAM = 200
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=LONGEST_KEY,
+        pattern=r"^[!-~]+$",
+        description="Asked for again with the same one within a day, it is the same workspace.",
+    ),
+]
+
+
+def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRouter:
+    router = APIRouter(tags=["workspaces"])
+
+    def out(workspace: Workspace) -> wire.WorkspaceOut:
+        return wire.workspace_out(workspace, hosts=hosts)
+
+    @router.get("/templates")
+    async def list_templates() -> wire.TemplateList:
+        return wire.TemplateList(items=[wire.template_out(one) for one in templates().values()])
+
+    @router.get("/limits")
+    async def limits(caller: Asking) -> wire.LimitsOut:
+        """How many may run, and which of the caller's own do."""
+        return wire.limits_out(await wishes.room(caller))
+
+    @router.get("/latches")
+    async def latches() -> wire.LatchList:
+        """Providers at which nothing is touched, because too much has disappeared there at once."""
+        return wire.LatchList(items=[wire.LatchOut(**asdict(latch)) for latch in await wishes.latches()])
+
+    @router.post("/latches/{provider}/release", status_code=204)
+    async def release(provider: Annotated[wire.Text, Path()], caller: Asking) -> Response:
+        """What is missing there is really gone."""
+        await wishes.release(caller, provider)
+        return Response(status_code=204)
+
+    @router.post("/workspaces", status_code=201)
+    async def create(body: wire.CreateWorkspace, caller: Asking, key: Key = None) -> wire.WorkspaceOut:
+        return out(
+            await wishes.create(
+                caller,
+                name=body.name,
+                template_name=body.template,
+                command=tuple(body.command),
+                desired_state=Wish(body.desired_state),
+                standby_ttl_s=body.standby_ttl,
+                archive_ttl_s=body.archive_ttl,
+                key=key,
+            )
+        )
+
+    @router.get("/workspaces")
+    async def list_workspaces(
+        caller: Asking, limit: Limit = 100, cursor: str | None = None, phase: Phase | None = None
+    ) -> wire.WorkspacePage:
+        """The caller's own, and those shared with them; for administrators, all."""
+        page = await wishes.page(caller, phase=phase, after=wire.workspaces_after(cursor), limit=limit)
+        return wire.WorkspacePage(items=[out(one) for one in page.items], next_cursor=wire.to_cursor(page.next_after))
+
+    @router.get("/workspaces/{workspace}")
+    async def show(workspace: str, caller: Asking) -> wire.WorkspaceOut:
+        return out(await wishes.find(caller, workspace))
+
+    @router.patch("/workspaces/{workspace}")
+    async def change(workspace: str, body: wire.ChangeWorkspace, caller: Asking) -> wire.WorkspaceOut:
+        return out(
+            await wishes.change(
+                caller,
+                workspace,
+                name=body.name,
+                desired_state=Wish(body.desired_state) if body.desired_state else None,
+                standby_ttl_s=body.standby_ttl,
+                archive_ttl_s=body.archive_ttl,
+            )
+        )
+
+    @router.delete("/workspaces/{workspace}", status_code=202)
+    async def delete(workspace: str, caller: Asking, purge: bool = False) -> wire.WorkspaceOut:
+        return out(await wishes.delete(caller, workspace, purge=purge))
+
+    @router.post("/workspaces/{workspace}/undelete")
+    async def undelete(workspace: str, caller: Asking) -> wire.WorkspaceOut:
+        return out(await wishes.undelete(caller, workspace))
+
+    @router.post("/workspaces/{workspace}/recover", status_code=202)
+    async def recover(workspace: str, caller: Asking, body: wire.RecoverWorkspace | None = None) -> wire.WorkspaceOut:
+        way = body or wire.RecoverWorkspace()
+        return out(await wishes.recover(caller, workspace, archive_key=way.archive_key, empty=way.empty))
+
+    @router.get("/workspaces/{workspace}/operations")
+    async def operations(workspace: str, caller: Asking, limit: Limit = 100, cursor: str | None = None) -> wire.OperationList:
+        """Every attempt, the latest first."""
+        history = await wishes.history(caller, workspace, after=wire.operations_after(cursor), limit=limit)
+        items = [wire.operation_out(attempt) for attempt in history.items]
+        return wire.OperationList(items=items, next_cursor=wire.to_cursor(history.next_after))
+
+    @router.get("/workspaces/{workspace}/archives")
+    async def archives(workspace: str, caller: Asking) -> wire.ArchiveList:
+        return wire.ArchiveList(items=[wire.archive_out(one) for one in await wishes.archives(caller, workspace)])
+
+    @router.get("/workspaces/{workspace}/explain")
+    async def explain_it(workspace: str, caller: Asking) -> wire.ExplanationOut:
+        return wire.explanation_out(*await wishes.explained(caller, workspace))
+
+    @router.post("/workspaces/{workspace}/exec")
+    async def execute(workspace: str, body: wire.Exec, caller: Asking) -> wire.ExecOut:
+        stdin = wire.from_base64(body.stdin)
+        # What follows the program's name may be a password.
+        program = body.command[0][:LONGEST_PROGRAM]
+        found = await wishes.enter(caller, workspace, Action.WORKSPACE_EXEC, program=program)
+        async with wishes.using.keeping_awake(found):
+            done = await runtime.execute(found.id, body.command, stdin)
+        return wire.ExecOut(exit_code=done.exit_code, stdout=wire.to_base64(done.stdout), stderr=wire.to_base64(done.stderr))
+
+    @router.get("/workspaces/{workspace}/logs", response_class=PlainTextResponse)
+    async def logs(workspace: str, caller: Asking, tail: Annotated[int, Query(ge=1, le=100_000)] = 200) -> Response:
+        found = await wishes.find(caller, workspace)
+        text = b"".join([chunk async for chunk in runtime.logs(found.id, tail=tail)])
+        return PlainTextResponse(text)
+
+    return router

@@ -1,0 +1,159 @@
+"""Has somebody guessed too often?
+
+Counted by name and address together, and by address; never by name alone, because then anybody could lock others out by
+guessing wrong. Who knows the password comes in from any address where not too much was guessed.
+
+    torpor:sign_in:both:{digest}      attempts that did not succeed, of one name from one address; gone with its window
+    torpor:sign_in:address:{digest}   the same of one address, whatever the name
+"""
+
+import hashlib
+import ipaddress
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from torpor.bus.redis import Bus
+from torpor.domain.errors import Refused, Unavailable
+
+OF_ONE_NAME = 10
+OF_ONE_ADDRESS = 100
+WINDOW_S = 900
+REMEMBERED = 10_000
+"""How many counts this process keeps while the bus is out."""
+
+# Counted before it is known what comes of it, so that a thousand at once are not a thousand guesses. KEYS and their limits in
+# pairs; then the window in milliseconds. Answers how many milliseconds to wait, 0: go on; and whether this is the first that a
+# limit sends away, which is counted as well so that the next one is not.
+ADMIT = """
+local wait = 0
+local news = 0
+for at, key in ipairs(KEYS) do
+    local attempts = tonumber(redis.call('GET', key) or 0)
+    if attempts >= tonumber(ARGV[at]) then
+        wait = math.max(wait, redis.call('PTTL', key))
+        if attempts == tonumber(ARGV[at]) then
+            redis.call('INCR', key)
+            news = 1
+        end
+    end
+end
+if wait > 0 then
+    return {wait, news}
+end
+for at, key in ipairs(KEYS) do
+    if redis.call('INCR', key) == 1 then
+        redis.call('PEXPIRE', key, ARGV[#KEYS + 1])
+    end
+end
+return {0, 0}
+"""
+
+# It was the right password: that name has a clean record, and the address one attempt less.
+FORGIVE = """
+redis.call('DEL', KEYS[1])
+if tonumber(redis.call('GET', KEYS[2]) or 0) > 0 then
+    redis.call('DECR', KEYS[2])
+end
+"""
+
+
+class TooManySignIns(Refused):
+    def __init__(self, wait_s: float, *, is_news: bool) -> None:
+        super().__init__(
+            "too_many_sign_ins",
+            "too many attempts to sign in from here did not succeed; wait, or sign in from elsewhere",
+            retry_after_s=math.ceil(wait_s),
+        )
+        self.is_news = is_news
+        """Whether it is the first that a limit sends away; the others are more of the same."""
+
+
+@dataclass(slots=True)
+class _Count:
+    until: float
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class _Counts:
+    """The same rule in this process alone, while the bus is out."""
+
+    clock: Callable[[], float]
+    counts: dict[str, _Count] = field(default_factory=dict)
+
+    def admit(self, limits: Mapping[str, int]) -> tuple[float, bool]:
+        """How long to wait, and whether that is news."""
+        now = self.clock()
+        full = [(count, limit) for key, limit in limits.items() if (count := self._now(key, now)).attempts >= limit]
+        fresh = [count for count, limit in full if count.attempts == limit]
+        for count in fresh if full else [self._now(key, now) for key in limits]:
+            count.attempts += 1
+        return max((count.until - now for count, _ in full), default=0.0), bool(fresh)
+
+    def forgive(self, both: str, address: str) -> None:
+        self.counts.pop(both, None)
+        if address in self.counts:
+            self.counts[address].attempts = max(0, self.counts[address].attempts - 1)
+
+    def _now(self, key: str, now: float) -> _Count:
+        count = self.counts.get(key)
+        if count is None or count.until <= now:
+            self.counts.pop(key, None)
+            while len(self.counts) >= REMEMBERED:
+                del self.counts[next(iter(self.counts))]
+            count = self.counts[key] = _Count(now + WINDOW_S)
+        return count
+
+
+class Throttle:
+    def __init__(self, bus: Bus, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bus = bus
+        self._here = _Counts(clock)
+
+    async def admit(self, username: str, address: str) -> None:
+        """One attempt more; TooManySignIns when there were too many."""
+        both, alone = _keys(username, address)
+        limits = {both: OF_ONE_NAME, alone: OF_ONE_ADDRESS}
+        try:
+            ((wait_ms, is_news),) = await self._bus.ask(
+                ("EVAL", ADMIT, len(limits), *limits, *limits.values(), WINDOW_S * 1000),
+            )
+            wait_s = wait_ms / 1000
+        except Unavailable:
+            wait_s, is_news = self._here.admit(limits)
+        if wait_s > 0:
+            raise TooManySignIns(wait_s, is_news=bool(is_news))
+
+    async def forgive(self, username: str, address: str) -> None:
+        """The attempt has succeeded."""
+        both, alone = _keys(username, address)
+        self._here.forgive(both, alone)
+        try:
+            await self._bus.ask(("EVAL", FORGIVE, 2, both, alone))
+        except Unavailable:
+            return
+
+
+def _keys(username: str, address: str) -> tuple[str, str]:
+    here = place(address)
+    return f"torpor:sign_in:both:{_short(username, here)}", f"torpor:sign_in:address:{_short(here)}"
+
+
+def _short(*parts: str) -> str:
+    """Names that were tried are not for everybody who can read the bus; some are passwords in the wrong field."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def place(address: str) -> str:
+    """Whoever has one IPv6 address has the whole /64 of it."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)

@@ -1,0 +1,72 @@
+"""What does somebody who types mean for us, and what is left switched on at their terminal? Pure.
+
+A terminal that passes everything on has no Ctrl-C of its own: `~.` at the beginning of a line leaves, as in ssh.
+"""
+
+import re
+
+LEAVE = b"."
+TILDE = b"~"
+NEW_LINE = b"\r\n"
+
+# What programs switch on and should switch off again: the other screen, the mouse, pasting in brackets, focus, keypad.
+_MODES = re.compile(rb"\x1b\[\?([0-9;]{1,40})([hl])")
+WATCHED = frozenset(b"1 9 47 1000 1002 1003 1004 1005 1006 1015 1047 1049 2004".split())
+CURSOR = b"25"
+_LONGEST = 48
+
+
+class Typed:
+    """Keys on their way to the workspace."""
+
+    def __init__(self) -> None:
+        self._is_line_start = True
+        self._has_tilde = False
+        self.is_leaving = False
+
+    def pass_on(self, keys: bytes) -> bytes:
+        """What of these keys goes on; `is_leaving` once they said so, and nothing goes on from there."""
+        passed = bytearray()
+        for number in keys:
+            key = bytes((number,))
+            if self._has_tilde:
+                self._has_tilde = False
+                if key == LEAVE:
+                    self.is_leaving = True
+                    break
+                # Two of them are one, and before anything else it was an ordinary one.
+                passed += TILDE if key == TILDE else TILDE + key
+                self._is_line_start = key in NEW_LINE
+            elif key == TILDE and self._is_line_start:
+                self._has_tilde = True
+            else:
+                passed += key
+                self._is_line_start = key in NEW_LINE
+        return bytes(passed)
+
+
+class Screen:
+    """What was switched on at the terminal, seen in what went to it."""
+
+    def __init__(self) -> None:
+        self._on: set[bytes] = set()
+        self._is_cursor_hidden = False
+        self._tail = b""
+
+    def saw(self, output: bytes) -> None:
+        text = self._tail + output
+        for found in _MODES.finditer(text):
+            is_on = found[2] == b"h"
+            for mode in found[1].split(b";"):
+                if mode == CURSOR:
+                    self._is_cursor_hidden = not is_on
+                elif mode in WATCHED:
+                    (self._on.add if is_on else self._on.discard)(mode)
+        # A sequence may be cut in two.
+        begun = text.rfind(b"\x1b", -_LONGEST)
+        self._tail = text[begun:] if begun >= 0 and not _MODES.match(text, begun) else b""
+
+    def undo(self) -> bytes:
+        """What puts the terminal back; nothing where everybody tidied up after themselves."""
+        off = b"".join(b"\x1b[?" + mode + b"l" for mode in sorted(self._on, key=int))
+        return off + (b"\x1b[?25h" if self._is_cursor_hidden else b"") + (b"\x1b[0m" if off else b"")

@@ -1,0 +1,78 @@
+"""How is the terminal of whoever sits here handed over, and taken back whatever happens?"""
+
+import contextlib
+import os
+import signal
+import termios
+import tty
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+DEFAULT_SIZE = (80, 24)
+MOST = 2000  # columns or rows that a workspace's terminal has
+
+
+class Gone(BaseException):
+    """Somebody ends this process; not an Exception, so that nobody takes it for one of their own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def size() -> tuple[int, int]:
+    """Columns and rows of the terminal, wherever one is to be found."""
+    for descriptor in (1, 0, 2):
+        with contextlib.suppress(OSError):
+            columns, rows = os.get_terminal_size(descriptor)
+            if columns and rows:
+                return min(columns, MOST), min(rows, MOST)
+    return DEFAULT_SIZE
+
+
+class Raw:
+    """Every key goes on as it is, Ctrl-C too; afterwards all is as it was. Nothing where there is no terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._before: list[Any] | None = None
+
+    def __enter__(self) -> Self:
+        if self._descriptor >= 0 and os.isatty(self._descriptor):
+            self._before = termios.tcgetattr(self._descriptor)
+            self.again()
+        return self
+
+    def again(self) -> None:
+        """After this process was stopped and goes on: the shell it was stopped from has set the terminal as it likes it."""
+        if self._before is not None:
+            tty.setraw(self._descriptor, termios.TCSADRAIN)
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None) -> None:
+        if self._before is not None:
+            # The terminal itself may be gone by now.
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+
+
+@contextlib.contextmanager
+def signals(bell: int) -> Iterator["set[int]"]:
+    """The signals that came (SIGWINCH, SIGCONT), each rung at `bell`; those that end us are raised as Gone."""
+    came: set[int] = set()
+
+    def ring(number: int, _frame: FrameType | None) -> None:
+        came.add(number)
+        with contextlib.suppress(OSError):
+            os.write(bell, b"!")
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise Gone(number)
+
+    wanted = {signal.SIGWINCH: ring, signal.SIGCONT: ring, signal.SIGTERM: end, signal.SIGHUP: end}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,33 @@
+// Which words does a command line have?
+
+/** As a shell would divide it, with quotes and backslashes and nothing else. */
+export function words(line: string): string[] {
+  const found: string[] = [];
+  let word: string | null = null;
+  let quote = "";
+  for (let at = 0; at < line.length; at += 1) {
+    const letter = line[at] ?? "";
+    const next = line[at + 1] ?? "";
+    if (quote) {
+      if (letter === quote) quote = "";
+      else if (letter === "\\" && quote === '"' && next && '"\\'.includes(next)) {
+        word += next;
+        at += 1;
+      } else word += letter;
+    } else if (letter === "'" || letter === '"') {
+      quote = letter;
+      word ??= "";
+    } else if (/\s/.test(letter)) {
+      if (word !== null) found.push(word);
+      word = null;
+    } else if (letter === "\\" && next) {
+      word = (word ?? "") + next;
+      at += 1;
+    } else {
+      word = (word ?? "") + letter;
+    }
+  }
+  if (quote) throw new Error(`A quote (${quote}) in the command is not closed.`);
+  if (word !== null) found.push(word);
+  return found;
+}

@@ -1,0 +1,11 @@
+// How does the page teach the command line?
+
+import { Copyable } from "./controls.tsx";
+
+export function Command({ words }: { words: string }) {
+  return (
+    <span class="command">
+      <Copyable text={words} label="the command" />
+    </span>
+  );
+}

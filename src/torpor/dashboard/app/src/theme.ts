@@ -1,0 +1,22 @@
+// Light, dark, or as the system has it?
+
+import { kept } from "./keeping.ts";
+
+export type Theme = "system" | "light" | "dark";
+
+const THEMES: readonly Theme[] = ["system", "light", "dark"];
+const stored = localStorage.getItem("theme");
+
+export const theme = kept<Theme>(stored === "light" || stored === "dark" ? stored : "system");
+
+export function nextTheme(): void {
+  const next = THEMES[(THEMES.indexOf(theme.get()) + 1) % THEMES.length] ?? "system";
+  theme.set(next);
+  if (next === "system") {
+    localStorage.removeItem("theme");
+    delete document.documentElement.dataset["theme"];
+  } else {
+    localStorage.setItem("theme", next);
+    document.documentElement.dataset["theme"] = next;
+  }
+}

@@ -1,0 +1,82 @@
+// How is a time told to a person?
+
+const UNITS: [seconds: number, letter: string][] = [
+  [86_400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
+
+/** 0.4 s, 12 s, 3 min 20 s, 2 h 5 min, 4 d 3 h: two units at most. */
+export function duration(seconds: number): string {
+  if (seconds < 0.95) return `${Math.max(seconds, 0).toFixed(1)} s`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  let left = Math.round(seconds);
+  const parts: string[] = [];
+  for (const [size, letter] of UNITS) {
+    const count = Math.floor(left / size);
+    left -= count * size;
+    if (count > 0) parts.push(`${count} ${letter}`);
+    else if (parts.length > 0) break;
+    if (parts.length === 2) break;
+  }
+  return parts.join(" ") || "0 s";
+}
+
+/** The coarsest unit only: what stands on a button or in a field that was typed in. */
+export function ttl(seconds: number): string {
+  for (const [size, letter] of UNITS) if (seconds >= size && seconds % size === 0) return `${seconds / size} ${letter}`;
+  return duration(seconds);
+}
+
+const LETTERS: Record<string, number> = { s: 1, sec: 1, m: 60, min: 60, h: 3600, d: 86_400, w: 604_800 };
+
+/** Seconds of what a person typed: 90, 90s, 5 min, 1.5h, 2 d, 1 h 30 min; null for anything else. */
+export function parseDuration(text: string): number | null {
+  const trimmed = text.trim().toLowerCase();
+  if (/^\d+$/.test(trimmed)) return Number(trimmed);
+  if (!/^(\d+(\.\d+)?\s*[a-z]+\s*)+$/.test(trimmed)) return null;
+  let total = 0;
+  for (const [, number, unit] of trimmed.matchAll(/(\d+(?:\.\d+)?)\s*([a-z]+)/g)) {
+    const size = LETTERS[unit ?? ""];
+    if (size === undefined) return null;
+    total += Number(number) * size;
+  }
+  return Math.round(total);
+}
+
+/** just now, 40 s ago, 3 min ago, 2 h ago, 5 d ago. */
+export function ago(at: string, now: number): string {
+  const seconds = (now - Date.parse(at)) / 1000;
+  if (seconds < 5) return "just now";
+  return `${coarse(seconds)} ago`;
+}
+
+/** in 40 s, in 3 min; "now" for what has passed. */
+export function ahead(at: string, now: number): string {
+  const seconds = (Date.parse(at) - now) / 1000;
+  return seconds <= 0 ? "now" : `in ${coarse(seconds)}`;
+}
+
+function coarse(seconds: number): string {
+  for (const [size, letter] of UNITS) if (seconds >= size) return `${Math.floor(seconds / size)} ${letter}`;
+  return "1 s";
+}
+
+const WHEN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const ISO = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)/g;
+
+/** A text of the API with its instants as they are here; those of today without the day. */
+export function local(text: string, now: number): string {
+  const today = new Date(now).toDateString();
+  return text.replace(ISO, (at) => {
+    const then = new Date(at);
+    return (then.toDateString() === today ? CLOCK : WHEN).format(then);
+  });
+}
+
+export function exactly(at: string): string {
+  return WHEN.format(new Date(at));
+}

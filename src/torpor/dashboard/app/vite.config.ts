@@ -1,0 +1,19 @@
+// How does the source become what is served?
+
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  base: "/page/",
+  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  build: {
+    target: "es2022",
+    // The first that know light-dark().
+    cssTarget: ["chrome123", "firefox120", "safari17.5"],
+    // Every file has an address of its own: the policy allows no data: URLs.
+    assetsInlineLimit: 0,
+    assetsDir: "hashed",
+    modulePreload: { polyfill: false },
+    chunkSizeWarningLimit: 1000,
+    reportCompressedSize: false,
+  },
+});

@@ -1,0 +1,31 @@
+"""What is written down of what people do?
+
+Every wish and everything that touches who may come in; not that somebody looked.
+"""
+
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    SESSION_BEGIN = "session.begin"
+    SESSION_END = "session.end"
+    SESSION_REFUSED = "session.refused"
+    TOKEN_CREATE = "token.create"  # noqa: S105 - a word, no secret
+    TOKEN_REVOKE = "token.revoke"  # noqa: S105 - a word, no secret
+    USER_CREATE = "user.create"
+    USER_CHANGE = "user.change"
+    WORKSPACE_CREATE = "workspace.create"
+    WORKSPACE_WISH = "workspace.wish"
+    WORKSPACE_CHANGE = "workspace.change"
+    WORKSPACE_DELETE = "workspace.delete"
+    WORKSPACE_UNDELETE = "workspace.undelete"
+    WORKSPACE_RECOVER = "workspace.recover"
+    WORKSPACE_SHARE = "workspace.share"
+    WORKSPACE_UNSHARE = "workspace.unshare"
+    WORKSPACE_HOLD = "workspace.hold"
+    WORKSPACE_UNHOLD = "workspace.unhold"
+    WORKSPACE_EXEC = "workspace.exec"
+    WORKSPACE_SHELL = "workspace.shell"
+    WORKSPACE_WAKE = "workspace.wake"
+    LATCH_RELEASE = "latch.release"
+    GC_REQUEST = "gc.request"

@@ -1,0 +1,41 @@
+"""Where did a request come from, and who is believed about it?"""
+
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
+
+from torpor.domain.errors import Refused
+from torpor.proxy.head import Head, Origin
+
+_SCHEMES = frozenset({b"http", b"https"})
+
+
+class Trust:
+    """Of the proxies before this one that are named, X-Forwarded-For and -Proto are believed; of nobody else."""
+
+    def __init__(self, trusted: Sequence[str]) -> None:
+        try:
+            self._networks = tuple(ip_network(one, strict=False) for one in trusted)
+        except ValueError as error:
+            raise Refused("bad_setting", f"a trusted proxy is an address or a network: {error}") from error
+
+    def believes(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        return any(address in network for network in self._networks)
+
+    def origin(self, head: Head, peer: str) -> Origin:
+        """Of a request that somebody passed on who is believed: the last hop that is not."""
+        client = peer
+        for hop in reversed(b",".join(head.values(b"x-forwarded-for")).split(b",")):
+            try:
+                client = str(ip_address(hop.strip().decode("ascii")))
+            except ValueError:
+                # What stands further left was said by somebody who says such things.
+                break
+            if not self.believes(client):
+                break
+        schemes = head.values(b"x-forwarded-proto")
+        scheme = schemes[-1].rpartition(b",")[2].strip().lower() if schemes else b"http"
+        return Origin(client, scheme if scheme in _SCHEMES else b"http")

@@ -1,0 +1,242 @@
+"""Who may come in, what wakes, and what is everybody else told?
+
+Navigations and programs wake; a page's own sockets and requests never do, because an open tab must not undo a stop. Whoever has
+not shown who they are learns nothing, not even whether there is such a workspace.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from torpor.accounts import Caller
+from torpor.domain.access import NEEDS, Access, Deed, access
+from torpor.domain.hosts import Hosts, ToWorkspace
+from torpor.domain.records import Workspace
+from torpor.proxy.head import Head
+from torpor.proxy.route import Standing
+
+
+class Who(Enum):
+    NOBODY = auto()
+    """Has not shown who they are, or not by anything that is good here."""
+    NOT_FOR_THIS = auto()
+    """A token that was not made for opening workspaces."""
+    STRANGER = auto()
+    """For whom there is no such workspace."""
+    MAY_USE = auto()
+
+
+class What(Enum):
+    NAVIGATION = auto()
+    """Somebody's browser goes there."""
+    SUBREQUEST = auto()
+    """Something that a page asks for by itself."""
+    UPGRADE = auto()
+    """A page's own socket."""
+    PROGRAM = auto()
+    """Whatever comes with a token."""
+
+
+class Answer(Enum):
+    FORWARD = auto()
+    SIGN_IN = auto()
+    """Go and show who you are, then come back."""
+    REFUSE_401 = auto()
+    REFUSE_403 = auto()
+    NOT_THERE = auto()
+    SHOW = auto()
+    """Tell how it stands."""
+    WAKE_AND_SHOW = auto()
+    HOLD = auto()
+    """Until it is ready, or patience ends."""
+    WAKE_AND_HOLD = auto()
+    REFUSE_503 = auto()
+
+
+def _row(**cells: Answer) -> Mapping[Standing, Answer]:
+    return {Standing[name]: answer for name, answer in cells.items()}
+
+
+def _always(answer: Answer) -> Mapping[Standing, Answer]:
+    return dict.fromkeys(Standing, answer)
+
+
+KNOCK: Mapping[Who, Mapping[What, Mapping[Standing, Answer]]] = {
+    Who.NOBODY: {
+        What.NAVIGATION: _always(Answer.SIGN_IN),
+        What.SUBREQUEST: _always(Answer.REFUSE_401),
+        What.UPGRADE: _always(Answer.REFUSE_401),
+        What.PROGRAM: _always(Answer.REFUSE_401),
+    },
+    Who.NOT_FOR_THIS: dict.fromkeys(What, _always(Answer.REFUSE_403)),
+    Who.STRANGER: dict.fromkeys(What, _always(Answer.NOT_THERE)),
+    Who.MAY_USE: {
+        What.NAVIGATION: _row(
+            READY=Answer.FORWARD,
+            WAKING=Answer.SHOW,
+            ASLEEP=Answer.WAKE_AND_SHOW,
+            ERROR=Answer.SHOW,
+            DELETED=Answer.SHOW,
+            UNKNOWN=Answer.NOT_THERE,
+        ),
+        What.SUBREQUEST: _row(
+            READY=Answer.FORWARD,
+            WAKING=Answer.REFUSE_503,
+            ASLEEP=Answer.REFUSE_503,
+            ERROR=Answer.REFUSE_503,
+            DELETED=Answer.REFUSE_503,
+            UNKNOWN=Answer.NOT_THERE,
+        ),
+        What.UPGRADE: _row(
+            READY=Answer.FORWARD,
+            WAKING=Answer.HOLD,
+            ASLEEP=Answer.REFUSE_503,
+            ERROR=Answer.REFUSE_503,
+            DELETED=Answer.REFUSE_503,
+            UNKNOWN=Answer.NOT_THERE,
+        ),
+        What.PROGRAM: _row(
+            READY=Answer.FORWARD,
+            WAKING=Answer.HOLD,
+            ASLEEP=Answer.WAKE_AND_HOLD,
+            ERROR=Answer.SHOW,
+            DELETED=Answer.SHOW,
+            UNKNOWN=Answer.NOT_THERE,
+        ),
+    },
+}
+
+
+def answer(who: Who, what: What, stands: Standing) -> Answer:
+    return KNOCK[who][what][stands]
+
+
+def who(caller: Caller | None, workspace: Workspace | None) -> Who:
+    """`workspace`: what bears the name, if anything does."""
+    needs_access, needs_scope = NEEDS[Deed.OPEN]
+    if caller is None:
+        return Who.NOBODY
+    if needs_scope not in caller.scopes:
+        return Who.NOT_FOR_THIS
+    if workspace is None:
+        # A door is for one workspace, and it is not for this one.
+        return Who.NOBODY if caller.workspace_id is not None else Who.STRANGER
+    if caller.workspace_id is not None and caller.workspace_id != workspace.id:
+        return Who.NOBODY
+    has = access(workspace, caller.user.username, is_admin=caller.is_admin)
+    return Who.MAY_USE if has >= needs_access and has is not Access.NONE else Who.STRANGER
+
+
+# ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+_BEARER = re.compile(rb"bearer[ \t]+(torpor_[!-~]+)[ \t]*", re.IGNORECASE)
+_SAFE = frozenset({b"GET", b"HEAD"})
+_OWN_SITE = frozenset({b"same-origin", b"none"})
+# Each may cost a question to the database.
+COOKIES_TRIED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What the headers tell of who asks, and how."""
+
+    token: str | None = None
+    """What a program showed."""
+    accepts_html: bool = False
+    host: bytes = b""
+    origin: bytes | None = None
+    mode: bytes | None = None
+    site: bytes | None = None
+    dest: bytes | None = None
+    is_ahead: bool = False
+    """A browser fetches it in case somebody goes there."""
+
+
+def read(head: Head) -> Asks:
+    origins = head.values(b"origin")
+    return Asks(
+        token=_token(head),
+        accepts_html=head.wants_html,
+        host=head.values(b"host")[0],
+        # More than one is nobody's.
+        origin=None if not origins else origins[0] if len(origins) == 1 else b"null",
+        mode=_first(head, b"sec-fetch-mode"),
+        site=_first(head, b"sec-fetch-site"),
+        dest=_first(head, b"sec-fetch-dest"),
+        is_ahead=b"prefetch" in b",".join(head.values(b"sec-purpose") + head.values(b"purpose")).lower(),
+    )
+
+
+def _first(head: Head, name: bytes) -> bytes | None:
+    values = head.values(name)
+    return values[0] if values else None
+
+
+def _token(head: Head) -> str | None:
+    shown = _first(head, b"x-torpor-token")
+    if shown is not None:
+        return shown.decode("latin-1")
+    for value in head.values(b"authorization"):
+        if bearer := _BEARER.fullmatch(value):
+            return bearer[1].decode("latin-1")
+    return None
+
+
+def cookies(head: Head, name: bytes) -> tuple[str, ...]:
+    """The first few of this name: a page of another host may have set one for the whole domain, and it may come first."""
+    shown: dict[str, None] = {}
+    for value in head.values(b"cookie"):
+        if name not in value:
+            continue
+        for pair in value.split(b";"):
+            found, _, said = pair.partition(b"=")
+            if found.strip() == name:
+                shown[said.strip().decode("latin-1")] = None
+    return tuple(shown)[:COOKIES_TRIED]
+
+
+def what(asks: Asks, method: bytes, *, is_upgrade: bool) -> What:
+    if asks.token is not None:
+        return What.PROGRAM
+    if is_upgrade:
+        return What.UPGRADE
+    if method not in _SAFE or asks.is_ahead:
+        return What.SUBREQUEST
+    if asks.mode is not None:
+        goes_there = asks.mode == b"navigate" and asks.dest in (b"document", None)
+    else:
+        # A browser that does not say: what wants a page, and no page asked for.
+        goes_there = asks.accepts_html and asks.origin is None
+    return What.NAVIGATION if goes_there else What.SUBREQUEST
+
+
+def is_cross_site(asks: Asks, kind: What, to: ToWorkspace, hosts: Hosts) -> bool:
+    """Whether a page of somebody else asks with the cookie of whoever looks at it.
+
+    The ports of one workspace may ask each other; to go somewhere by a link is everybody's right.
+    """
+    if kind in (What.NAVIGATION, What.PROGRAM):
+        return False
+    if asks.origin is not None:
+        return not _is_of(asks.origin, asks.host, to, hosts)
+    # Browsers leave Origin out where nothing can be read of the answer, and a page of another workspace is of the same site.
+    return kind is not What.UPGRADE and asks.site is not None and asks.site not in _OWN_SITE
+
+
+_ORIGIN = re.compile(rb"(https?)://([a-z0-9.-]+)(?::([0-9]{1,5}))?")
+_PORT = re.compile(rb":([0-9]{1,5})$")
+_DEFAULT_PORT = {b"http": b"80", b"https": b"443"}
+
+
+def _is_of(origin: bytes, host: bytes, to: ToWorkspace, hosts: Hosts) -> bool:
+    matched = _ORIGIN.fullmatch(origin.lower())
+    if matched is None or (hosts.is_secure and matched[1] != b"https"):
+        return False
+    default = _DEFAULT_PORT[matched[1]]
+    named = _PORT.search(host)
+    # Cookies know no ports: whatever else listens on this machine is somebody else.
+    if (matched[3] or default) != (named[1] if named else default):
+        return False
+    whose = hosts.destination(matched[2].decode("ascii"))
+    return isinstance(whose, ToWorkspace) and whose.name == to.name

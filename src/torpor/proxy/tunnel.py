@@ -1,0 +1,158 @@
+"""How are two connections one wire?
+
+Once another protocol is spoken nothing is read but the headers of a WebSocket's frames: every byte goes on, at the pace of the
+slower, and so does each end.
+"""
+
+import asyncio
+
+from torpor.proxy.frames import Bytes, Carriage, Frames, goodbye
+from torpor.proxy.patience import Patience
+from torpor.proxy.traffic import Traffic
+from torpor.proxy.upstream import reset, say_no_more
+from torpor.proxy.usage import Tie
+
+
+class End(asyncio.Protocol):
+    """One of the two."""
+
+    __slots__ = ("_carriage", "_tunnel", "has_ended", "other", "transport")
+
+    def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport, carriage: Carriage) -> None:
+        self.transport = transport
+        self.other: End
+        self.has_ended = False
+        """Nothing more comes from it."""
+        self._tunnel = tunnel
+        self._carriage = carriage
+        """Of what comes from it."""
+
+    @property
+    def is_between(self) -> bool:
+        return self._carriage.is_between
+
+    def data_received(self, data: bytes) -> None:
+        tunnel = self._tunnel
+        if self._carriage.take(data):
+            tunnel.tie.carried()
+        tunnel.moved_at = tunnel.traffic.now()
+        if not tunnel.is_over:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._tunnel.moved_at = self._tunnel.traffic.now()
+        if not self.other.has_ended:
+            self.other.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        return self._tunnel.half_closed(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tunnel.lost(self, exc)
+
+
+class Tunnel:
+    def __init__(
+        self,
+        traffic: Traffic,
+        client: asyncio.Transport,
+        upstream: asyncio.Transport,
+        *,
+        tie: Tie,
+        bearer: str | None,
+        is_websocket: bool,
+    ) -> None:
+        self.traffic = traffic
+        self.tie = tie
+        self.bearer = bearer
+        self.is_over = False
+        self.moved_at = traffic.now()
+        self._client = End(self, client, Frames() if is_websocket else Bytes())
+        self._upstream = End(self, upstream, Frames() if is_websocket else Bytes())
+        self._client.other, self._upstream.other = self._upstream, self._client
+        traffic.arrived(self)
+        client.set_protocol(self._client)
+        upstream.set_protocol(self._upstream)
+
+    def begin(self, from_client: bytes, from_upstream: bytes, *, is_half_closed: bool, is_choked: bool) -> None:
+        """With what came before it was one, and as the client's connection stood."""
+        if is_choked:
+            self._upstream.transport.pause_reading()
+        if from_upstream:
+            self._upstream.data_received(from_upstream)
+        if from_client:
+            self._client.data_received(from_client)
+        if is_half_closed:
+            self.half_closed(self._client)
+        else:
+            self._client.transport.resume_reading()
+
+    def half_closed(self, end: End) -> bool:
+        """Whether the connection whose one half has ended stays open."""
+        end.has_ended = True
+        self.moved_at = self.traffic.now()
+        if self.is_over:
+            return False
+        if end.other.has_ended:
+            self._close()
+            return False
+        say_no_more(end.other.transport)
+        return True
+
+    def lost(self, end: End, exc: Exception | None) -> None:
+        end.has_ended = True
+        if not self.is_over:
+            self.is_over = True
+            if exc is None:
+                end.other.transport.close()
+            else:
+                reset(end.other.transport)
+        if end is self._client:
+            self.tie.closed()
+            self.traffic.left(self)
+
+    def _close(self) -> None:
+        self.is_over = True
+        self._client.transport.close()
+        self._upstream.transport.close()
+
+    # ── what the front asks ──
+
+    def look(self, now: float, patience: Patience) -> None:
+        silent_s = now - self.moved_at
+        if self.is_over:
+            has_more = self._client.transport.get_write_buffer_size() or self._upstream.transport.get_write_buffer_size()
+            if silent_s > (patience.slow_s if has_more else patience.linger_s):
+                self.abort()
+        elif (self._client.has_ended or self._upstream.has_ended) and silent_s > patience.half_closed_s:
+            self.abort()
+
+    def drain(self) -> None:
+        """It may go on for as long as there is grace."""
+
+    def end(self, code: int) -> None:
+        """Now. A WebSocket is told so where a word can be put in; anything else is cut."""
+        if self.is_over:
+            return
+        client, upstream = self._client, self._upstream
+        says_so = upstream.is_between and not client.transport.is_closing()
+        if upstream.transport.is_closing() or client.has_ended or not client.is_between:
+            upstream.transport.abort()
+        else:
+            upstream.transport.write(goodbye(code, is_masked=True))
+            upstream.transport.close()
+        if says_so and not upstream.has_ended:
+            client.transport.write(goodbye(code))
+            say_no_more(client.transport)
+        else:
+            reset(client.transport)
+        self.moved_at = self.traffic.now()
+        self.is_over = True
+
+    def abort(self) -> None:
+        self.is_over = True
+        self._client.transport.abort()
+        self._upstream.transport.abort()

@@ -1,0 +1,303 @@
+"""Who is it, without asking the database each time; and what becomes of what they have open when they may no longer come in?
+
+Whoever was recognised is taken for the same for half a minute, unless something is heard that says otherwise. What stays open
+goes by a credential: when that is gone, so is the connection, at once where a message tells of it, and within half a minute
+where none arrives.
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from torpor.accounts import Accounts, Caller
+from torpor.bus.revocations import Revocations, Revoked
+from torpor.domain.errors import Refused, Unavailable
+from torpor.domain.records import Workspace
+from torpor.proxy.knock import Who, who
+from torpor.proxy.usage import Tie, Use
+
+log = structlog.get_logger()
+
+KNOWN_FOR_S = 30.0
+# Nobody by this: whoever tries again and again does not ask the database each time.
+NOBODY_FOR_S = 5.0
+# While the database cannot be asked, nobody can take anything from anybody there either.
+KNOWN_IN_AN_OUTAGE_S = 300.0
+HOLDS = 10_000
+LONGEST_TOKEN = 500
+RETRY_S = 1.0
+
+
+class Visitor:
+    """Somebody who showed a credential."""
+
+    __slots__ = ("caller", "digest", "good_until", "is_gone", "seen_at", "uses")
+
+    def __init__(self, digest: bytes, caller: Caller | None, now: float) -> None:
+        self.digest = digest
+        self.caller = caller
+        self.seen_at = now
+        """When the database last said so."""
+        self.good_until = now
+        """Then it is asked again."""
+        self.is_gone = False
+        """Whatever they showed is not good any more."""
+        self.uses: set[VisitorUse] = set()
+        """What they have open."""
+
+    def asked(self, now: float) -> None:
+        """The database has been asked just now, whether it answered or not."""
+        if self.caller is None:
+            self.good_until = now + NOBODY_FOR_S
+            return
+        left_s = KNOWN_FOR_S
+        if self.caller.expires_at is not None:
+            left_s = min(left_s, (self.caller.expires_at - datetime.now(UTC)).total_seconds())
+        self.good_until = now + left_s
+
+
+class Visitors:
+    def __init__(
+        self,
+        accounts: Accounts,
+        revocations: Revocations,
+        *,
+        cut: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`cut`: ends whatever goes by this bearer (see `bearer`)."""
+        self._accounts = accounts
+        self._revocations = revocations
+        self._cut = cut
+        self._now = now
+        self._known: dict[bytes, Visitor] = {}
+        self._asking: dict[bytes, asyncio.Task[Visitor]] = {}
+        self._open: dict[str, set[VisitorUse]] = {}
+        """By workspace."""
+        self._missed = asyncio.Event()
+
+    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def known(self, token: str) -> Visitor | None:
+        """Whoever this is, as far as that is known and fresh; None: it must be asked for."""
+        visitor = self._known.get(_digest(token))
+        return visitor if visitor is not None and self._now() < visitor.good_until else None
+
+    async def ask(self, token: str) -> Visitor:
+        """Whoever this is; many who ask at once ask once. Unavailable when that cannot be told."""
+        digest = _digest(token)
+        if not 0 < len(token) <= LONGEST_TOKEN:
+            return Visitor(digest, None, self._now())
+        asking = self._asking.get(digest)
+        if asking is None:
+            asking = self._asking[digest] = asyncio.create_task(self._ask(digest, token), name="visitor")
+            asking.add_done_callback(functools.partial(self._has_asked, digest))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, digest: bytes, token: str) -> Visitor:
+        before = self._known.get(digest)
+        try:
+            caller = await self._accounts.recognise(token)
+        except Refused:
+            caller = None
+        except Unavailable:
+            # What was revoked while it was asked for stays so, whoever cannot be asked.
+            if before is None or before.caller is None or before.is_gone:
+                raise
+            if self._now() - before.seen_at > KNOWN_IN_AN_OUTAGE_S:
+                raise
+            before.asked(self._now())
+            return before
+        if self._asking.get(digest) is not asyncio.current_task():
+            # Something was revoked meanwhile: this answer may be older than that.
+            return Visitor(digest, None, self._now()) if caller is None else await self.ask(token)
+        return self._keep(digest, caller)
+
+    def _has_asked(self, digest: bytes, done: "asyncio.Task[Visitor]") -> None:
+        if self._asking.get(digest) is done:
+            del self._asking[digest]
+        if not done.cancelled():
+            # Whoever waited has been told; where nobody does, it is no news.
+            done.exception()
+
+    def _keep(self, digest: bytes, caller: Caller | None) -> Visitor:
+        visitor = self._known.pop(digest, None)
+        if visitor is not None and _has_lost(visitor.caller, caller):
+            self._end(visitor)
+            visitor = None
+        if visitor is None:
+            visitor = Visitor(digest, caller, self._now())
+        visitor.caller = caller
+        visitor.seen_at = self._now()
+        visitor.asked(visitor.seen_at)
+        if caller is None and len(self._known) >= HOLDS // 2:
+            # Whoever guesses must not make us forget who people are.
+            return visitor
+        while len(self._known) >= HOLDS:
+            self._known.pop(next(iter(self._known))).good_until = float("-inf")
+        self._known[digest] = visitor
+        return visitor
+
+    # ── what is open ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def use(self, visitor: Visitor, workspace_id: str, use: Use) -> "VisitorUse":
+        """The same use of a workspace, by somebody: what is open by it is known here."""
+        return VisitorUse(self, visitor, workspace_id, use)
+
+    def opened(self, use: "VisitorUse") -> None:
+        use.visitor.uses.add(use)
+        self._open.setdefault(use.workspace_id, set()).add(use)
+        if use.visitor.is_gone:
+            # While its way was being made: it ends as soon as it has begun.
+            asyncio.get_running_loop().call_soon(self._cut, use.bearer)
+
+    def closed(self, use: "VisitorUse") -> None:
+        use.visitor.uses.discard(use)
+        among = self._open.get(use.workspace_id)
+        if among is not None:
+            among.discard(use)
+            if not among:
+                del self._open[use.workspace_id]
+
+    def has_open(self, workspace_id: str) -> bool:
+        return workspace_id in self._open
+
+    def look_at(self, workspace_id: str, workspace: Workspace | None) -> None:
+        """With whom it is shared may have changed: whoever may not use it any more has nothing open there."""
+        for use in tuple(self._open.get(workspace_id, ())):
+            if who(use.visitor.caller, workspace) is not Who.MAY_USE:
+                self._cut(use.bearer)
+
+    # ── revoking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        listening = asyncio.create_task(self._listen(), name="visitors-listening")
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(KNOWN_FOR_S):
+                        await self._missed.wait()
+                self._missed.clear()
+                await self._ask_again()
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    def revoked(self, revoked: Revoked) -> None:
+        for visitor in self._known_or_open():
+            if visitor.caller is not None and revoked.concerns(visitor.caller.credential_id, visitor.caller.user.id):
+                self._drop(visitor)
+        # An answer that is on its way may be from before.
+        self._asking.clear()
+
+    def forget(self) -> None:
+        """Some may have been revoked without our hearing of it."""
+        self._asking.clear()
+        for visitor in self._known.values():
+            visitor.good_until = float("-inf")
+        self._missed.set()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._revocations.listen(self.revoked, self.forget)
+            except Unavailable as out:
+                log.warning("revocations_not_heard", why=out.message)
+            except Exception:
+                log.exception("revocations_not_heard")
+            await asyncio.sleep(RETRY_S)
+            self.forget()
+
+    async def _ask_again(self) -> None:
+        """About everybody who has something open: nobody may come by whose request it would be asked."""
+        for visitor in [one for one in self._known_or_open() if one.uses]:
+            try:
+                now = await self._accounts.recognise_again(visitor.caller) if visitor.caller is not None else None
+                if _has_lost(visitor.caller, now):
+                    self._drop(visitor)
+                else:
+                    visitor.caller = now
+            except Refused:
+                self._drop(visitor)
+            except Unavailable as out:
+                log.warning("visitor_not_asked", why=out.message)
+            except Exception:
+                log.exception("visitor_not_asked")
+
+    def _known_or_open(self) -> set[Visitor]:
+        """Also those who were forgotten for want of room, and have something open."""
+        return {*self._known.values(), *(use.visitor for among in self._open.values() for use in among)}
+
+    def _drop(self, visitor: Visitor) -> None:
+        if self._known.get(visitor.digest) is visitor:
+            del self._known[visitor.digest]
+        self._end(visitor)
+
+    def _end(self, visitor: Visitor) -> None:
+        visitor.is_gone = True
+        visitor.good_until = float("-inf")
+        for use in list(visitor.uses):
+            self._cut(use.bearer)
+
+
+class VisitorUse:
+    """Implements `proxy.usage.Use`: the use of one workspace by one visitor."""
+
+    __slots__ = ("bearer", "count", "inner", "visitor", "visitors", "workspace_id")
+
+    def __init__(self, visitors: Visitors, visitor: Visitor, workspace_id: str, inner: Use) -> None:
+        assert visitor.caller is not None, "nobody uses nothing"
+        self.visitors = visitors
+        self.visitor = visitor
+        self.workspace_id = workspace_id
+        self.inner = inner
+        self.bearer = f"{visitor.caller.credential_id} {workspace_id}"
+        self.count = 0
+
+    def requested(self) -> Tie:
+        return VisitorTie(self, self.inner.requested())
+
+    def connected(self) -> Tie:
+        return VisitorTie(self, self.inner.connected())
+
+
+class VisitorTie:
+    """Counts what is open."""
+
+    __slots__ = ("_inner", "_use", "carried")
+
+    def __init__(self, use: VisitorUse, inner: Tie) -> None:
+        self._use: VisitorUse | None = use
+        self._inner = inner
+        self.carried = inner.carried
+        use.count += 1
+        if use.count == 1:
+            use.visitors.opened(use)
+
+    def is_no_use(self) -> None:
+        # Whoever may not come in any more may not listen either: it is still known here.
+        self._inner.is_no_use()
+
+    def closed(self) -> None:
+        self._inner.closed()
+        use, self._use = self._use, None
+        if use is not None:
+            use.count -= 1
+            if use.count == 0:
+                use.visitors.closed(use)
+
+
+def _has_lost(before: Caller | None, now: Caller | None) -> bool:
+    """Who may as much as before, or more, keeps what they have open."""
+    return before is not now if before is None or now is None else before.has_lost(now)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("latin-1", "replace")).digest()

@@ -1,0 +1,13 @@
+"""What do the tests of accounts share?"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.accounts.people import People, people
+
+
+@pytest.fixture
+async def here(database_url: str, redis_url: str) -> AsyncIterator[People]:
+    async with people(database_url, redis_url) as known:
+        yield known

@@ -1,0 +1,49 @@
+"""Can nobody keep others from signing in by having their own guesses looked at?"""
+
+import asyncio
+
+import pytest
+
+from tests.accounts.people import quick
+from torpor.accounts.passwords import WAITING_AT_MOST, WAITING_FROM_ONE_ADDRESS, Passwords
+from torpor.domain.errors import Refused
+
+pytestmark = pytest.mark.anyio
+
+
+async def outcome(passwords: Passwords, stored: str, came_from: str) -> str:
+    try:
+        checked = await passwords.check("right", stored, came_from=came_from)
+    except Refused as refused:
+        return refused.code
+    return "right" if checked.is_right else "wrong"
+
+
+async def test_one_address_takes_only_its_share_of_the_places() -> None:
+    passwords = quick()
+    stored = await passwords.hash("right")
+    crowd = [outcome(passwords, stored, "198.51.100.7") for _ in range(100)]
+    said = await asyncio.gather(*crowd, outcome(passwords, stored, "192.0.2.1"))
+    assert said[-1] == "right"
+    assert said[:-1].count("right") == WAITING_FROM_ONE_ADDRESS
+    # They have all been seen to: whoever comes now does not wait behind them.
+    assert await outcome(passwords, stored, "198.51.100.7") == "right"
+
+
+async def test_there_are_only_so_many_places() -> None:
+    passwords = quick()
+    stored = await passwords.hash("right")
+    said = await asyncio.gather(*(outcome(passwords, stored, f"192.0.2.{number}") for number in range(2 * WAITING_AT_MOST)))
+    assert (said.count("right"), said.count("too_many_sign_ins")) == (WAITING_AT_MOST, WAITING_AT_MOST)
+
+
+async def test_nothing_matches_where_there_is_no_password() -> None:
+    assert not (await quick().check("", None)).is_right
+
+
+async def test_who_has_one_address_has_its_whole_network() -> None:
+    passwords = quick()
+    stored = await passwords.hash("right")
+    crowd = [outcome(passwords, stored, f"2001:db8::{number:x}") for number in range(20)]
+    said = await asyncio.gather(*crowd, outcome(passwords, stored, "2001:db8:0:1::1"))
+    assert (said[:-1].count("right"), said[-1]) == (WAITING_FROM_ONE_ADDRESS, "right")

@@ -1,0 +1,158 @@
+"""Does a program come in by its token, with what the token was made for and for as long as it was made for?"""
+
+import pytest
+
+from tests.accounts.people import HOME, People
+from tests.accounts.test_sessions import refusal
+from torpor.accounts import TOKEN_PREFIX, How, digest
+from torpor.accounts.accounts import TOKENS_AT_MOST, Identity
+from torpor.domain.access import EVERY_SCOPE, Scope
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_token_is_its_user_with_the_scopes_it_was_made_with(here: People) -> None:
+    await here.sign_up("ada")
+    session = await here.session("ada")
+    made, secret = await here.accounts.make_token(session, " robot ", {Scope.READ, Scope.USE}, 3600)
+    assert secret.startswith(TOKEN_PREFIX)
+    caller = await here.accounts.recognise(secret)
+    assert (caller.how, caller.label, caller.credential_id) == (How.TOKEN, "robot", made.id)
+    assert caller.scopes == {Scope.READ, Scope.USE}
+    assert made.expires_at is not None
+    assert (made.expires_at - made.created_at).total_seconds() == 3600
+    assert [one.id for one in await here.accounts.tokens(session)] == [made.id]
+    assert [one.id for one in await here.accounts.sessions(session)] == [session.credential_id]
+
+
+async def test_a_scope_nobody_knows_grants_nothing(here: People) -> None:
+    await here.db.execute("UPDATE tokens SET scopes = '{read,teleport}'")
+    assert (await here.accounts.recognise("torpor_root")).scopes == {Scope.READ}
+
+
+async def test_a_token_makes_none_that_may_more_than_itself(here: People) -> None:
+    await here.sign_up("ada")
+    session = await here.session("ada")
+    _, secret = await here.accounts.make_token(session, "small", {Scope.READ, Scope.ACCOUNT}, None)
+    small = await here.accounts.recognise(secret)
+    assert await refusal(here.accounts.make_token(small, "large", {Scope.READ, Scope.MANAGE}, None)) == "scope_missing"
+    await here.accounts.make_token(small, "same", {Scope.READ}, None)
+
+
+@pytest.mark.parametrize(
+    ("label", "scopes", "lives_s"),
+    [
+        ("", EVERY_SCOPE, None),
+        ("  ", EVERY_SCOPE, None),
+        ("x" * 101, EVERY_SCOPE, None),
+        ("two\nlines", EVERY_SCOPE, None),
+        ("robot", frozenset(), None),
+        ("robot", EVERY_SCOPE, 0),
+        ("robot", EVERY_SCOPE, 1e12),
+    ],
+)
+async def test_a_token_that_says_too_little_is_not_made(
+    here: People, label: str, scopes: frozenset[Scope], lives_s: float | None
+) -> None:
+    assert await refusal(here.accounts.make_token(here.admin, label, scopes, lives_s)) == "bad_token"
+
+
+async def test_an_expired_token_lets_nobody_in(here: People) -> None:
+    await here.db.execute("UPDATE tokens SET expires_at = now() - interval '1 second'")
+    assert await refusal(here.accounts.recognise("torpor_root")) == "unauthorized"
+
+
+async def test_a_revoked_token_lets_nobody_in_and_is_only_its_owners_to_revoke(here: People) -> None:
+    await here.sign_up("ada")
+    await here.sign_up("bob")
+    ada, bob = await here.session("ada"), await here.session("bob")
+    made, secret = await here.accounts.make_token(ada, "robot", {Scope.READ}, None)
+    assert await refusal(here.accounts.revoke(bob, made.id)) == "not_found"
+    assert await refusal(here.accounts.revoke(ada, "no-id")) == "not_found"
+    assert await refusal(here.accounts.revoke(ada, ada.credential_id)) == "not_found"
+    assert await refusal(here.accounts.end_session(ada, made.id)) == "not_found"
+    await here.accounts.recognise(secret)
+    await here.accounts.revoke(ada, made.id)
+    assert await refusal(here.accounts.recognise(secret)) == "unauthorized"
+    assert [one["detail"]["label"] for one in await here.audited("token.revoke")] == ["robot"]
+
+
+async def test_signing_out_with_a_token_leaves_it(here: People) -> None:
+    await here.accounts.sign_out(here.admin)
+    await here.accounts.recognise("torpor_root")
+
+
+async def test_there_are_not_more_tokens_than_somebody_can_look_through(here: People) -> None:
+    await here.sign_up("ada")
+    ada = await here.session("ada")
+    for number in range(TOKENS_AT_MOST):
+        await here.accounts.make_token(ada, f"robot {number}", {Scope.READ}, None)
+    assert await refusal(here.accounts.make_token(ada, "one more", {Scope.READ}, None)) == "too_many_tokens"
+
+
+async def test_it_is_told_when_a_token_was_last_used(here: People) -> None:
+    await here.sign_up("ada")
+    ada = await here.session("ada")
+    made, secret = await here.accounts.make_token(ada, "robot", {Scope.READ}, None)
+    assert (made.last_used_at, made.made_from) == (None, HOME)
+    await here.accounts.recognise(secret)
+    (used,) = await here.accounts.tokens(ada)
+    assert used.last_used_at is not None
+    # Not with every request: once a minute says as much.
+    await here.accounts.recognise(secret)
+    assert (await here.accounts.tokens(ada))[0].last_used_at == used.last_used_at
+
+
+async def test_the_machines_own_token_is_good_for_everything_and_replaces_the_one_before(here: People) -> None:
+    user = here.admin.user
+    await here.db.execute("UPDATE tokens SET scopes = '{}', expires_at = now() WHERE digest = $1", digest("torpor_root"))
+    await here.accounts.ensure_token(user, "test", "torpor_root")
+    assert (await here.accounts.recognise("torpor_root")).scopes == EVERY_SCOPE
+    await here.accounts.ensure_token(user, "test", "torpor_other")
+    assert await refusal(here.accounts.recognise("torpor_root")) == "unauthorized"
+    assert (await here.accounts.recognise("torpor_other")).user == user
+
+
+async def test_a_token_makes_none_that_lives_longer_than_itself(here: People) -> None:
+    await here.sign_up("ada")
+    session = await here.session("ada")
+    short, secret = await here.accounts.make_token(session, "short", EVERY_SCOPE, 60)
+    caller = await here.accounts.recognise(secret)
+    for lives_s in (None, 3600):
+        made, _ = await here.accounts.make_token(caller, "child", {Scope.READ}, lives_s)
+        assert made.expires_at == short.expires_at
+    made, _ = await here.accounts.make_token(caller, "shorter", {Scope.READ}, 30)
+    assert made.expires_at is not None
+    assert short.expires_at is not None
+    assert made.expires_at < short.expires_at
+    # A session ends, and what somebody made there for programs goes on.
+    assert (await here.accounts.make_token(session, "lasting", {Scope.READ}, None))[0].expires_at is None
+    assert (await here.accounts.make_token(here.admin, "lasting", {Scope.READ}, None))[0].expires_at is None
+
+
+async def test_what_was_revoked_meanwhile_makes_no_token(here: People) -> None:
+    await here.sign_up("ada")
+    session = await here.session("ada")
+    made, secret = await here.accounts.make_token(session, "stolen", EVERY_SCOPE, None)
+    thief = await here.accounts.recognise(secret)
+    await here.accounts.revoke(session, made.id)
+    assert await refusal(here.accounts.make_token(thief, "another", {Scope.READ}, None)) == "unauthorized"
+    assert await here.accounts.tokens(session) == []
+
+
+async def test_a_token_sets_no_password(here: People) -> None:
+    """Who never had one would be asked for none, and whoever holds the token would be a person from then on."""
+    session = await here.accounts.recognise(await here.accounts.sign_in_with(Identity("https://id.example.com", "1", ("ada",))))
+    _, secret = await here.accounts.make_token(session, "robot", {Scope.ACCOUNT}, None)
+    robot = await here.accounts.recognise(secret)
+    assert await refusal(here.accounts.change_password(robot, None, "a first password")) == "forbidden"
+    assert await refusal(here.accounts.sign_in("ada", "a first password")) == "bad_credentials"
+
+
+async def test_an_administrators_token_is_no_administrator_unless_it_was_made_for_that(here: People) -> None:
+    assert here.admin.is_admin
+    _, secret = await here.accounts.make_token(here.admin, "robot", EVERY_SCOPE - {Scope.ADMIN}, None)
+    robot = await here.accounts.recognise(secret)
+    assert (robot.user.is_admin, robot.is_admin) == (True, False)
+    await here.sign_up("ada")
+    assert not (await here.session("ada")).is_admin

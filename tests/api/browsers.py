@@ -1,0 +1,82 @@
+"""The whole app before real people: browsers that keep cookies, and programs that bring tokens."""
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from tests.accounts.people import HOME, PASSWORD, People, people
+from tests.api.unasked import NO_COLLECTING, NO_EVENTS
+from torpor.accounts.provider import Provider
+from torpor.api.app import Health, make_app
+from torpor.domain.hosts import Hosts
+from torpor.domain.limits import RunningLimits
+from torpor.runtimes.fake import FakeRuntime, FakeWorld
+from torpor.store.for_service import ServiceStore
+from torpor.wishes import Ttls, Wishes
+
+PLAIN = Hosts("http://localhost:8080", "localhost")
+SECURE = Hosts("https://torpor.example.com", "work.example.com")
+
+
+@dataclass(frozen=True)
+class Platform:
+    people: People
+    hosts: Hosts
+    stranger: Callable[..., httpx2.AsyncClient]
+    """A browser that was never here; each call makes another."""
+
+    async def browser(self, username: str, **how: Any) -> httpx2.AsyncClient:
+        """One that is signed in, on our own page."""
+        browser = self.stranger(**how)
+        answer = await browser.post("/api/v1/login", json={"username": username, "password": PASSWORD})
+        assert answer.status_code == 204, answer.text
+        return browser
+
+    def program(self, token: str) -> httpx2.AsyncClient:
+        return self.stranger(headers={"Authorization": f"Bearer {token}"})
+
+
+@contextlib.asynccontextmanager
+async def platform(
+    database_url: str, redis_url: str, *, hosts: Hosts = PLAIN, provider: Provider | None = None
+) -> AsyncIterator[Platform]:
+    async with contextlib.AsyncExitStack() as stack:
+        known = await stack.enter_async_context(people(database_url, redis_url))
+        wishes = Wishes(
+            ServiceStore(known.database),
+            limits=RunningLimits(per_user=9, overall=9),
+            ttls=Ttls(),
+            new_id=lambda: str(uuid.uuid4()),
+            hint=lambda _: None,
+        )
+
+        async def well() -> dict[str, Any]:
+            return {"ready": True}
+
+        app = make_app(
+            wishes,
+            known.accounts,
+            FakeRuntime(FakeWorld()),
+            Health(well, well),
+            hosts=hosts,
+            events=NO_EVENTS,
+            gc=NO_COLLECTING,
+            provider=provider,
+        )
+
+        def stranger(*, headers: dict[str, str] | None = None, address: str = HOME) -> httpx2.AsyncClient:
+            client = httpx2.AsyncClient(
+                transport=httpx2.ASGITransport(app=app),
+                base_url=hosts.base_url,
+                headers={"X-Forwarded-For": address, **(headers or {})},
+            )
+            stack.push_async_callback(client.aclose)
+            return client
+
+        for username in ("ada", "bob"):
+            await known.sign_up(username)
+        yield Platform(known, hosts, stranger)

@@ -1,0 +1,46 @@
+"""Does a browser act as whoever is signed in there only for our own pages?"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.api.browsers import Platform, platform
+
+pytestmark = pytest.mark.anyio
+
+FROM_ELSEWHERE = ["same-site", "cross-site", "nonsense"]
+
+
+@pytest.fixture
+async def here(database_url: str, redis_url: str) -> AsyncIterator[Platform]:
+    async with platform(database_url, redis_url) as made:
+        yield made
+
+
+@pytest.mark.parametrize("site", FROM_ELSEWHERE)
+@pytest.mark.parametrize("path", ["/api/v1/me", "/api/v1/workspaces", "/api/v1/audit"])
+async def test_another_sites_page_does_not_even_look(here: Platform, site: str, path: str) -> None:
+    """It could not read the answer; how long it takes and how large it is would tell it something all the same."""
+    browser = await here.browser("ada")
+    answer = await browser.get(path, headers={"Sec-Fetch-Site": site})
+    assert (answer.status_code, answer.json()["code"]) == (403, "cross_site")
+
+
+@pytest.mark.parametrize("said", [{}, {"Sec-Fetch-Site": "none"}, {"Sec-Fetch-Site": "same-origin"}])
+async def test_our_own_pages_and_the_address_bar_do(here: Platform, said: dict[str, str]) -> None:
+    assert (await (await here.browser("ada")).get("/api/v1/me", headers=said)).json()["username"] == "ada"
+
+
+@pytest.mark.parametrize("site", FROM_ELSEWHERE)
+async def test_a_link_from_elsewhere_leads_to_pages_and_to_doors(here: Platform, site: str) -> None:
+    browser = await here.browser("ada")
+    there = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert (await browser.get("/", headers=there)).status_code == 200
+    # It is seen who asks: somebody who is not signed in would be sent to do so.
+    assert (await browser.get("/door?workspace=demo", headers=there)).status_code == 422
+
+
+async def test_programs_say_what_they_like(here: Platform) -> None:
+    """A token does not travel by itself."""
+    answer = await here.program("torpor_root").get("/api/v1/me", headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.json()["username"] == "root"

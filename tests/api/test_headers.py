@@ -1,0 +1,76 @@
+"""Does every answer, whatever it is, tell browsers what not to do with it?"""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.browsers import PLAIN, SECURE, platform
+from tests.api.unasked import NO_COLLECTING, NO_EVENTS
+from torpor.api.app import Health, make_app
+from torpor.domain.hosts import Hosts
+from torpor.wishes import Ttls, Wishes
+
+pytestmark = pytest.mark.anyio
+# A page, JSON, a refusal, what is not there, a redirect, plain text, and what the framework itself refuses.
+PATHS = [
+    "/",
+    "/docs",
+    "/openapi.json",
+    "/health",
+    "/api/v1/me",
+    "/api/v1/nothing",
+    "/nothing",
+    "/door?workspace=demo",
+    "/metrics",
+]
+
+
+@pytest.mark.parametrize("hosts", [PLAIN, SECURE])
+async def test_every_answer_says_so(database_url: str, redis_url: str, hosts: Hosts) -> None:
+    async with platform(database_url, redis_url, hosts=hosts) as here:
+        stranger = here.stranger()
+        answers = [await stranger.get(path) for path in PATHS]
+        answers.append(await stranger.post("/api/v1/login", content=b"{"))
+        answers.append(await stranger.request("DELETE", "/api/v1/me"))
+        for answer in answers:
+            check(answer, hosts)
+
+
+@pytest.mark.parametrize("hosts", [PLAIN, SECURE])
+async def test_also_that_something_broke(hosts: Hosts) -> None:
+    async def broken() -> dict[str, Any]:
+        raise LookupError("what nobody has thought of")
+
+    nothing: Any = None
+    wishes = Wishes(nothing, limits=nothing, ttls=Ttls(), new_id=str, hint=print)
+    app = make_app(wishes, nothing, nothing, Health(broken, broken), hosts=hosts, events=NO_EVENTS, gc=NO_COLLECTING)
+    # As a server has it: the error is raised once more after it was answered, to be logged.
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url=hosts.base_url) as client:
+        answers = [
+            await client.get("/health/ready"),
+            await client.post("/api/v1/login", json={"username": "a", "password": "b"}),
+        ]
+        for answer in answers:
+            assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+            check(answer, hosts)
+
+
+def check(answer: httpx2.Response, hosts: Hosts) -> None:
+    headers, where = answer.headers, f"{answer.request.method} {answer.request.url} {answer.status_code}"
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy or "default-src 'self'" in policy, where
+    assert "frame-ancestors 'none'" in policy, where
+    assert "'unsafe-eval'" not in policy, where
+    assert "script-src 'unsafe-inline'" not in policy, where
+    assert headers["x-content-type-options"] == "nosniff", where
+    assert headers["x-frame-options"] == "DENY", where
+    assert headers["referrer-policy"] in ("same-origin", "no-referrer"), where
+    assert headers["cross-origin-opener-policy"] == "same-origin", where
+    assert "camera=()" in headers["permissions-policy"], where
+    assert ("strict-transport-security" in headers) is hosts.is_secure, where
+    if answer.request.url.path.startswith("/api/"):
+        assert headers["cache-control"] == "no-store", where
+    # Said once: two policies are both in force, and the stricter of two values is not always what was meant.
+    assert len(headers.get_list("content-security-policy")) == 1, where

@@ -1,0 +1,363 @@
+"""Can somebody type in a workspace from afar, for as long as they may and no longer? Over a real server and real sockets."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Data
+
+from tests.api.live import HOSTS, PATIENCE_S, TERM, Live, live, serving
+from tests.api.unasked import NO_COLLECTING
+from tests.contracts.runtime_contract import FENCE, LIMITS, program, ready_volume, unheard
+from tests.contracts.test_runtime_contract import on_this_machine
+from torpor.accounts import How, UserChange
+from torpor.api.app import Health, make_app
+from torpor.api.events import Events
+from torpor.domain.access import EVERY_SCOPE, Scope, Share
+from torpor.ports import Container, Home, Runtime, Shell
+from torpor.runtimes.fake import FakeContainer, FakeRuntime
+from torpor.runtimes.process import Options
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
+    async with live(database_url, redis_url, publishes=False) as made:
+        yield made
+
+
+async def running(here: Live, name: str = "nb", *, workspace_id: str | None = None) -> str:
+    """A workspace of ada's whose container is there."""
+    made = await here.create(name)
+    is_there = "phase = 'RUNNING', desired_state = 'RUNNING', volume_present = true, container_present = true"
+    wanted = workspace_id or made
+    await here.db.execute(f"UPDATE workspaces SET id = $2, {is_there} WHERE id = $1", uuid.UUID(made), uuid.UUID(wanted))
+    here.world.containers[wanted] = FakeContainer(Container(Home(wanted, 1), 1, program("serve"), LIMITS), 1)
+    return wanted
+
+
+def knock(
+    here: Live, target: str, *, by: str | None = "ada", path: Path | None = None, **how: Any
+) -> contextlib.AbstractAsyncContextManager[ClientConnection]:
+    headers = how.pop("headers", {"Authorization": f"Bearer {here.people[by].token}"} if by else {})
+    uri = f"ws://localhost:8080/api/v1/workspaces/{target}"
+    return unix_connect(str(path or here.path), uri, additional_headers=headers, compression=None, **how)
+
+
+async def until_shown(terminal: ClientConnection, wanted: bytes) -> bytes:
+    shown = b""
+    async with asyncio.timeout(PATIENCE_S):
+        while wanted not in shown:
+            said = await terminal.recv()
+            assert isinstance(said, bytes), said
+            shown += said
+    return shown
+
+
+async def until_closed(terminal: ClientConnection) -> tuple[list[Data], int, str]:
+    """All that is still said, and how it was closed."""
+    said = []
+    async with asyncio.timeout(PATIENCE_S):
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                said.append(await terminal.recv())
+    assert terminal.close_code is not None
+    return said, terminal.close_code, terminal.close_reason or ""
+
+
+async def refusal(knocking: contextlib.AbstractAsyncContextManager[ClientConnection]) -> tuple[int, str]:
+    """What is answered instead of the upgrade."""
+    with pytest.raises(InvalidStatus) as refused:
+        async with knocking:
+            pass
+    response = refused.value.response
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.headers["cache-control"], response.headers["x-content-type-options"]) == ("no-store", "nosniff")
+    assert response.body is not None
+    problem = json.loads(response.body)
+    assert problem["status"] == response.status_code
+    return response.status_code, problem["code"]
+
+
+# ── typing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_is_typed_is_shown_and_the_end_is_told(here: Live) -> None:
+    await running(here)
+    async with knock(here, "nb/shell?columns=97&rows=31") as terminal:
+        await terminal.send(b"stty size\r")
+        assert b"stty size" in await until_shown(terminal, b"31 97")
+        await terminal.send('{"resize": [120, 40]}')
+        await terminal.send(b"stty size\r")
+        await until_shown(terminal, b"40 120")
+        await terminal.send(b"exit 7\r")
+        said, code, _ = await until_closed(terminal)
+    assert said[-1] == '{"exit": 7}'
+    assert code == 1000
+
+
+@contextlib.asynccontextmanager
+async def elsewhere(here: Live, runtime: Runtime) -> AsyncIterator[Path]:
+    """The same people and workspaces, at another runtime."""
+
+    async def nothing() -> dict[str, Any]:
+        return {}
+
+    app = make_app(
+        here.wishes,
+        here.accounts,
+        runtime,
+        Health(nothing, nothing),
+        hosts=HOSTS,
+        events=Events(here.events_store, here.feed, 30),
+        gc=NO_COLLECTING,
+    )
+    with tempfile.TemporaryDirectory(prefix="torpor-") as folder:
+        path = Path(folder) / "api.sock"
+        async with serving(app, path):
+            yield path
+
+
+async def test_it_is_a_real_terminal(here: Live) -> None:
+    async for machine in on_this_machine(Options(grace_s=2.0)):
+        home = await ready_volume(machine)
+        await machine.runtime.ensure_running(machine.silent(home), FENCE, unheard)
+        await running(here, workspace_id=home.workspace_id)
+        async with (
+            elsewhere(here, machine.runtime) as path,
+            knock(here, "nb/shell?columns=97&rows=31", path=path) as terminal,
+        ):
+            await terminal.send(b"stty size; test -t 0 && echo $TERM | tr a-z A-Z\r")
+            assert b"31 97" in await until_shown(terminal, b"XTERM-256COLOR")
+            await terminal.send('{"resize": [33, 11]}')
+            await terminal.send(b"stty size\r")
+            await until_shown(terminal, b"11 33")
+            await terminal.send(b"seq 200000; exit 5\r")
+            said, code, _ = await until_closed(terminal)
+    shown = b"".join(one for one in said if isinstance(one, bytes))
+    assert b"199999\r\n200000\r\n" in shown
+    assert (said[-1], code) == ('{"exit": 5}', 1000)
+
+
+async def test_typing_is_use_and_being_open_is_not(here: Live) -> None:
+    touched: list[str] = []
+    here.wishes.using.touch = lambda workspace_id, _idle_s: touched.append(workspace_id)
+    workspace_id = await running(here)
+    async with knock(here, "nb/shell") as terminal:
+        await terminal.send('{"resize": [120, 40]}')
+        await (await terminal.ping())
+        await until_shown(terminal, b"$ ")
+        assert touched == []
+        await terminal.send(b"x")
+        await until_shown(terminal, b"x")
+        assert touched == [workspace_id]
+
+
+async def test_it_is_written_down_who_came(here: Live) -> None:
+    await running(here)
+    async with knock(here, "nb/shell"):
+        said = await here.db.fetch("SELECT action, username, workspace FROM audit WHERE action = 'workspace.shell'")
+    assert [tuple(one) for one in said] == [("workspace.shell", "ada", "nb")]
+
+
+async def test_nonsense_ends_it(here: Live) -> None:
+    await running(here)
+    for nonsense in ("{", "[1, 2]", '{"resize": [0, 1]}', '{"resize": "big"}', '{"dance": true}', "[" * 5000):
+        async with knock(here, "nb/shell") as terminal:
+            await terminal.send(nonsense)
+            assert (await until_closed(terminal))[1] == 1008, nonsense
+
+
+# ── being refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_refusals_come_before_the_upgrade(here: Live) -> None:
+    await here.create("asleep")
+    await running(here)
+    assert await refusal(knock(here, "asleep/shell")) == (409, "not_running")
+    assert await refusal(knock(here, "nobody/shell")) == (404, "not_found")
+    assert await refusal(knock(here, "nb/shell", by="bob")) == (404, "not_found")
+    assert await refusal(knock(here, "nb/shell", by=None)) == (401, "unauthorized")
+    assert await refusal(knock(here, "nb/shell", headers={"Authorization": "Bearer torpor_wrong"})) == (401, "unauthorized")
+    for bad in ("columns=0", "rows=2001", "columns=wide"):
+        assert await refusal(knock(here, f"nb/shell?{bad}")) == (422, "bad_request")
+
+
+async def test_a_container_that_is_gone_by_now_is_not_running(here: Live) -> None:
+    workspace_id = await running(here)
+    del here.world.containers[workspace_id]
+    assert await refusal(knock(here, "nb/shell")) == (409, "not_running")
+
+
+async def test_a_token_must_have_been_made_for_it(here: Live) -> None:
+    await running(here)
+    ada = await here.accounts.recognise(here.people["ada"].token)
+    _, reads = await here.accounts.make_token(ada, "reads", {Scope.READ}, None)
+    assert await refusal(knock(here, "nb/shell", headers={"Authorization": f"Bearer {reads}"})) == (403, "scope_missing")
+
+
+async def signed_in(here: Live, name: str) -> str:
+    """A session of somebody, as their browser's cookie."""
+    await here.accounts.change_user(here.people["root"].caller, name, UserChange(password="correct horse"))
+    return await here.accounts.sign_in(name, "correct horse")
+
+
+async def test_a_browsers_socket_must_come_from_our_own_page(here: Live) -> None:
+    await running(here)
+    cookie = {"Cookie": f"torpor_session={await signed_in(here, 'ada')}"}
+    assert await refusal(knock(here, "nb/shell", headers=cookie)) == (403, "cross_site")
+    for origin in ("http://nb.localhost:8080", "http://evil.example", "null"):
+        assert await refusal(knock(here, "nb/shell", headers=cookie, origin=origin)) == (403, "cross_site")
+    async with knock(here, "nb/shell", headers=cookie, origin="http://localhost:8080") as terminal:
+        await until_shown(terminal, b"$ ")
+
+
+# ── ending ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_it_ends_at_once_when_the_token_is_revoked(here: Live) -> None:
+    await running(here)
+    ada = await here.accounts.recognise(here.people["ada"].token)
+    token, secret = await here.accounts.make_token(ada, "shell", EVERY_SCOPE, None)
+    revocable = {"Authorization": f"Bearer {secret}"}
+    async with knock(here, "nb/shell", headers=revocable) as terminal, knock(here, "nb/shell") as other:
+        await until_shown(terminal, b"$ ")
+        await here.accounts.revoke(ada, token.id)
+        _, code, reason = await until_closed(terminal)
+        assert (code, reason) == (1008, "you are not signed in any more")
+        await other.send(b"echo still here\r")
+        await until_shown(other, b"still here\r\n$ ")
+
+
+async def test_it_ends_at_once_when_somebody_signs_out(here: Live) -> None:
+    await running(here)
+    session = await signed_in(here, "ada")
+    cookie = {"Cookie": f"torpor_session={session}"}
+    async with knock(here, "nb/shell", headers=cookie, origin="http://localhost:8080") as terminal:
+        await until_shown(terminal, b"$ ")
+        caller = await here.accounts.recognise(session)
+        assert caller.how is How.SESSION
+        await here.accounts.sign_out(caller)
+        assert (await until_closed(terminal))[1] == 1008
+
+
+async def test_it_ends_at_once_when_it_is_no_longer_shared(here: Live) -> None:
+    await running(here)
+    await here.sign_up("eve")
+    ada = here.people["ada"].caller
+    for guest in ("bob", "eve"):
+        await here.wishes.share(ada, "nb", guest, Share.USE)
+    async with knock(here, "nb/shell", by="bob") as terminal, knock(here, "nb/shell", by="eve") as other:
+        await until_shown(terminal, b"$ ")
+        await here.wishes.unshare(ada, "nb", "bob")
+        await here.publisher.do(TERM)
+        _, code, reason = await until_closed(terminal)
+        assert (code, reason) == (1008, "you may not use 'nb' any more"), "nobody waited until it is looked at again"
+        await other.send(b"echo still here\r")
+        await until_shown(other, b"still here\r\n$ ")
+
+
+async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: Live) -> None:
+    """After they were let in, and before anything of the terminal is there that could be told."""
+    await running(here)
+    ada = here.people["ada"].caller
+    await here.wishes.share(ada, "nb", "bob", Share.USE)
+
+    class Slow(FakeRuntime):
+        async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+            await here.wishes.unshare(ada, "nb", "bob")
+            await here.publisher.do(TERM)
+            await here.until_handed_out()
+            return await super().shell(workspace_id, columns=columns, rows=rows)
+
+    async with elsewhere(here, Slow(here.world)) as path, knock(here, "nb/shell", by="bob", path=path) as terminal:
+        assert (await until_closed(terminal))[1] == 1008
+
+
+async def test_it_ends_when_it_is_no_longer_shared(here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torpor.api.staying.LOOK_AGAIN_S", 0.05)
+    await running(here)
+    await here.db.execute("UPDATE workspaces SET shares = '{\"bob\": \"use\"}' WHERE name = 'nb'")
+    async with knock(here, "nb/shell", by="bob") as terminal:
+        await terminal.send(b"echo hello\r")
+        await until_shown(terminal, b"hello\r\n$ ")
+        await asyncio.sleep(0.2)  # it is looked at again and again, and goes on
+        await terminal.send(b"echo again\r")
+        await until_shown(terminal, b"again\r\n$ ")
+        await here.db.execute("UPDATE workspaces SET shares = '{}' WHERE name = 'nb'")
+        _, code, reason = await until_closed(terminal)
+    assert (code, reason) == (1008, "you may not use 'nb' any more")
+
+
+async def test_it_ends_with_its_container(here: Live) -> None:
+    workspace_id = await running(here)
+    async with knock(here, "nb/shell") as terminal:
+        await until_shown(terminal, b"$ ")
+        del here.world.containers[workspace_id]
+        said, code, _ = await until_closed(terminal)
+    assert (said, code) == ([], 1001)
+
+
+async def test_who_leaves_hangs_up(here: Live) -> None:
+    """However they leave: the shell does not stay behind."""
+    workspace_id = await running(here)
+    held = here.world.containers[workspace_id]
+    for politely in (True, False):
+        async with knock(here, "nb/shell") as terminal:
+            await terminal.send(b"yes\r")
+            await until_shown(terminal, b"y\r\n" * 1000)
+            assert conversations() == 4
+            if not politely:
+                terminal.transport.abort()
+        async with asyncio.timeout(PATIENCE_S):
+            while conversations():
+                await asyncio.sleep(0.01)
+    assert here.world.containers[workspace_id] is held
+
+
+def conversations() -> int:
+    """How many tasks are under way in some terminal."""
+    return sum("Conversation" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+
+async def test_a_slow_reader_costs_no_memory(here: Live) -> None:
+    await running(here)
+    slow = socket.socket(socket.AF_UNIX)
+    slow.setblocking(False)
+    slow.connect(str(here.path))
+    token = here.people["ada"].token
+    key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+    head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{key}"
+    loop = asyncio.get_running_loop()
+    with slow:
+        await loop.sock_sendall(slow, f"GET /api/v1/workspaces/nb/shell HTTP/1.1\r\n{head}\r\n".encode())
+        assert b" 101 " in await loop.sock_recv(slow, 20)
+        typed = b"yes\r"  # masked with zeros
+        await loop.sock_sendall(slow, bytes((0x82, 0x80 | len(typed), 0, 0, 0, 0)) + typed)
+        await asyncio.sleep(0.3)
+        before = resident_bytes()
+        # Without anybody who waits, this would be hundreds of megabytes.
+        await asyncio.sleep(1.5)
+        assert resident_bytes() - before < 8 << 20
+        read = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while read < 32 << 20:
+                data = await loop.sock_recv(slow, 1 << 20)
+                assert data
+                read += len(data)
+        assert resident_bytes() - before < 16 << 20
+
+
+def resident_bytes() -> int:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmRSS:")[1].split()[0]) << 10

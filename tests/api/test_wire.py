@@ -1,0 +1,54 @@
+"""Is what comes back as a cursor one that was given out, whatever it is?"""
+
+import base64
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.api.live import Live, live
+from torpor.api import wire
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
+    async with live(database_url, redis_url, publishes=False) as made:
+        await made.create("demo")
+        yield made
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        # Instants that no clock of ours shows, and that UTC has no year for.
+        "0001-01-01T00:00:00+23:59",
+        "9999-12-31T23:59:59-23:59",
+        "2026-01-01T00:00:00",
+        "never",
+        1,
+    ],
+)
+async def test_a_cursor_at_no_instant(here: Live, at: object) -> None:
+    for target, after in (
+        ("/workspaces", (at, str(uuid.uuid4()))),
+        ("/workspaces/demo/operations", (at, str(uuid.uuid4()), 1)),
+    ):
+        refused = await here.call("GET", f"{target}?cursor={wire.to_cursor(after)}")
+        assert (refused.status_code, refused.json()["code"]) == (422, "bad_cursor"), (target, at)
+
+
+async def test_the_first_and_the_last_instant_are_some(here: Live) -> None:
+    for at, found in (("0001-01-01T00:00:00+00:00", 1), ("9999-12-31T23:59:59.999999+00:00", 0)):
+        page = await here.call("GET", f"/workspaces?cursor={wire.to_cursor((at, str(uuid.uuid4())))}")
+        assert (page.status_code, len(page.json()["items"])) == (200, found)
+
+
+async def test_a_cursor_that_is_deep_or_long(here: Live) -> None:
+    for said in (b"[" * 30_000, b'["' + b"x" * 30_000 + b'"]'):
+        cursor = base64.urlsafe_b64encode(said).decode()
+        for target in ("/audit", "/workspaces", "/workspaces/demo/operations"):
+            refused = await here.call("GET", f"{target}?cursor={cursor}")
+            assert (refused.status_code, refused.json()["code"]) == (422, "bad_cursor"), target
+            assert len(refused.content) < 1000, "it is not said back"

@@ -1,0 +1,122 @@
+"""Does everybody hear of what is revoked, and of nothing that is not ours to say?"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.bus.waiting import kill_and_start_again, until, until_listened
+from torpor.bus.embedded import EmbeddedValkey
+from torpor.bus.redis import Bus
+from torpor.bus.revocations import CHANNEL, Revocations, Revoked, from_message, to_message
+
+pytestmark = pytest.mark.anyio
+ONE, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+
+
+@dataclass
+class Ear:
+    heard: list[Revoked] = field(default_factory=list)
+    gaps: int = 0
+
+    def miss(self) -> None:
+        self.gaps += 1
+
+
+@contextlib.asynccontextmanager
+async def listening(revocations: Revocations) -> AsyncIterator[Ear]:
+    ear = Ear()
+    task = asyncio.create_task(revocations.listen(ear.heard.append, ear.miss))
+    try:
+        yield ear
+    finally:
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_another_process_hears_it(bus: Bus) -> None:
+    async with listening(Revocations(bus)) as ear:
+        await until_listened(bus)
+        await Revocations(bus).revoked(ONE, OTHER)
+        await Revocations(bus).of_user(ONE)
+        await until(lambda: len(ear.heard) == 2)
+    assert ear.heard == [Revoked(frozenset({ONE, OTHER})), Revoked(user_id=ONE)]
+
+
+async def test_the_same_process_hears_it_even_while_the_bus_is_out(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+    revocations = Revocations(own_bus)
+    async with listening(revocations) as ear:
+        await until_listened(own_bus)
+        await own_valkey.stop()
+        with capture_logs() as logs:
+            await revocations.revoked(ONE)
+        assert ear.heard == [Revoked(frozenset({ONE}))]
+        assert "revocation_not_heard" in [entry["event"] for entry in logs]
+        await own_valkey.start()
+        await until(lambda: ear.gaps == 1)
+    # Who has stopped listening is told nothing.
+    await revocations.revoked(OTHER)
+    assert len(ear.heard) == 1
+
+
+async def test_who_may_have_missed_something_is_told_so(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+    async with listening(Revocations(own_bus)) as ear:
+        await until_listened(own_bus)
+        await kill_and_start_again(own_valkey)
+        await until(lambda: ear.gaps == 1)
+        await Revocations(own_bus).revoked(ONE)
+        await until(lambda: ear.heard == [Revoked(frozenset({ONE}))])
+
+
+async def test_nothing_revoked_is_nothing_said(bus: Bus) -> None:
+    async with listening(Revocations(bus)) as ear:
+        await until_listened(bus)
+        await Revocations(bus).revoked()
+        await Revocations(bus).revoked(ONE)
+        await until(lambda: ear.heard != [])
+    assert ear.heard == [Revoked(frozenset({ONE}))]
+
+
+NOT_OURS = [
+    b"",
+    b"\xff",
+    b"[]",
+    b"null",
+    b"{}",
+    b'{"credentials": null, "user": null}',
+    b'{"credentials": ["*"], "user": null}',
+    b'{"credentials": [7], "user": null}',
+    b'{"credentials": [], "user": "everybody"}',
+    b'{"credentials": [], "user": 7}',
+]
+
+
+@pytest.mark.parametrize("message", NOT_OURS)
+def test_what_is_not_ours_means_nothing(message: bytes) -> None:
+    assert from_message(message) is None
+
+
+async def test_what_is_not_ours_does_not_end_the_listening(bus: Bus) -> None:
+    async with listening(Revocations(bus)) as ear:
+        await until_listened(bus)
+        await bus.ask(*(("PUBLISH", CHANNEL, message) for message in NOT_OURS))
+        await Revocations(bus).revoked(ONE)
+        await until(lambda: ear.heard == [Revoked(frozenset({ONE}))])
+
+
+@pytest.mark.parametrize("revoked", [Revoked(frozenset({ONE, OTHER})), Revoked(user_id=ONE), Revoked()])
+def test_a_message_says_what_was_meant(revoked: Revoked) -> None:
+    assert from_message(to_message(revoked)) == revoked
+
+
+@pytest.mark.parametrize(
+    ("revoked", "concerns"),
+    [(Revoked(frozenset({ONE})), True), (Revoked(user_id=OTHER), True), (Revoked(user_id=ONE), False), (Revoked(), False)],
+)
+def test_whom_it_concerns(revoked: Revoked, concerns: bool) -> None:
+    assert revoked.concerns(credential_id=ONE, user_id=OTHER) is concerns

@@ -1,0 +1,12 @@
+"""Do the dashboard's pure parts do what they say? Their tests are TypeScript, beside this file in pure/."""
+
+from pathlib import Path
+
+from tests.dashboard.node import node
+
+
+def test_the_pure_parts() -> None:
+    files = sorted(str(file) for file in (Path(__file__).parent / "pure").glob("*.test.ts"))
+    assert len(files) >= 5
+    done = node("--test", *files)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,206 @@
+"""Do people come in at a workspace's host, and does nothing that runs there get out of it?"""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.product import SERVE_HOME, Product, product
+from tests.e2e.visiting import Browser
+
+pytestmark = pytest.mark.e2e
+
+# Says what it was told, and tries to give cookies to everybody.
+NOSY = """
+import http.server, json, os
+class Nosy(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        said = json.dumps(self.headers.items()).encode()
+        self.send_response(200)
+        for cookie in ("torpor_session=evil; Domain=localhost; Path=/", "torpor_door=evil", "own=1; Domain=localhost", "b=2"):
+            self.send_header("Set-Cookie", cookie)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+    do_POST = do_GET
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Nosy).serve_forever()
+"""
+# Whether anybody else's door opens from inside: the front of this machine, and the other's program as if it were one's own.
+PRIES = """
+import sys, urllib.error, urllib.request
+for said in sys.argv[1:]:
+    address, host = said.split()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers={"Host": host}), timeout=3) as answer:
+            print("OPEN", said, answer.status, answer.read(200))
+    except urllib.error.HTTPError as error:
+        print("refused", error.code)
+    except OSError as error:
+        print("closed", error)
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with product(tmp_path_factory.mktemp("door"), TORPOR_MAX_RUNNING_PER_USER="3") as running:
+        running.ok("create", "nosy", "--template", "command", "--wait", "--", "python3", "-c", NOSY)
+        running.ok("create", "site", "--template", "command", "--wait", "--", *SERVE_HOME)
+        running.ok("exec", "site", "--", "sh", "-c", "echo precious > index.html")
+        yield running
+
+
+@pytest.fixture
+def browser(here: Product) -> Browser:
+    known = json.loads((here.data / "credentials.json").read_text())
+    somebody = Browser(here.port)
+    somebody.sign_in(known["username"], known["password"])
+    return somebody
+
+
+def test_somebody_who_is_signed_in_comes_in_at_each_workspace(here: Product, browser: Browser) -> None:
+    answer = browser.go(f"http://site.localhost:{here.port}/index.html?a=%2F")
+    assert (answer.status, answer.body) == (200, b"precious\n")
+    assert answer.url.endswith("/index.html?a=%2F")
+    assert "torpor_door" in browser.cookies["site.localhost"]
+    assert "torpor_knock" not in browser.cookies["site.localhost"]
+    stranger = Browser(here.port).go(f"http://site.localhost:{here.port}/")
+    assert b"precious" not in stranger.body
+    assert stranger.url.startswith(f"http://localhost:{here.port}/")
+
+
+def test_a_workspace_sees_nothing_of_the_platform_s_and_gives_no_cookies_to_others(here: Product, browser: Browser) -> None:
+    page = f"http://nosy.localhost:{here.port}/"
+    assert browser.go(page).status == 200
+    assert browser.cookies["nosy.localhost"].keys() == {"torpor_door", "own", "b"}
+    door = browser.cookies["nosy.localhost"]["torpor_door"]
+    session = browser.cookies["localhost"]["torpor_session"]
+    browser.cookies["nosy.localhost"] |= {"torpor_session": session, "mine": "3"}
+    told = browser.fetch(page, Authorization="Bearer something-of-its-own")
+    names = {name.lower(): value for name, value in told.json}
+    assert names["cookie"] == "own=1; b=2; mine=3"
+    assert names["authorization"] == "Bearer something-of-its-own"
+    for secret in (door, session, here.token):
+        assert secret not in told.body.decode()
+    by_token = here.get("nosy")[2].decode() + here.get("nosy", Authorization=f"Bearer {here.token}")[2].decode()
+    assert here.token not in by_token
+    assert "X-Torpor-Token" not in by_token
+    set_by_it = told.all("set-cookie")
+    assert not [one for one in set_by_it if "torpor" in one or "domain" in one.lower()], set_by_it
+
+
+def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Product, browser: Browser) -> None:
+    browser.go(f"http://nosy.localhost:{here.port}/")
+    origin = f"http://nosy.localhost:{here.port}"
+    api = f"http://localhost:{here.port}/api/v1"
+    # The browser sends its cookie along, if it thinks that the two are of one site.
+    for method, path in (("POST", "/workspaces/site/undelete"), ("DELETE", "/workspaces/site"), ("POST", "/logout")):
+        answer = browser.fetch(f"{api}{path}", method, Origin=origin, Sec_Fetch_Site="same-site")
+        assert (answer.status, answer.json["code"]) == (403, "cross_site")
+    reads = browser.fetch(f"{api}/workspaces", Origin=origin, Sec_Fetch_Site="same-site")
+    asked = browser.fetch(f"{api}/workspaces", "OPTIONS", Origin=origin, Access_Control_Request_Method="DELETE")
+    for answer in (reads, asked):
+        assert not [name for name, _ in answer.headers if name.lower().startswith("access-control-")], "no page may read it"
+    # What it might steal of its own host opens nothing here.
+    door = browser.cookies["nosy.localhost"]["torpor_door"]
+    for headers in ({"Authorization": f"Bearer {door}"}, {"Cookie": f"torpor_session={door}"}):
+        assert Browser(here.port).fetch(f"{api}/workspaces", **headers).status == 401
+    room = f"http://localhost:{here.port}/.torpor/room/stop?workspace=nosy&stop=site"
+    assert browser.fetch(room, "POST", Origin=origin, Sec_Fetch_Site="same-site").status == 403
+    assert here.show("site")["desired_state"] == "RUNNING"
+
+
+def test_a_page_of_one_workspace_cannot_ask_another(here: Product, browser: Browser) -> None:
+    for name in ("nosy", "site"):
+        browser.go(f"http://{name}.localhost:{here.port}/")
+    theirs = {"Origin": f"http://nosy.localhost:{here.port}", "Sec_Fetch_Site": "same-site"}
+    for method in ("GET", "POST"):
+        answer = browser.fetch(f"http://site.localhost:{here.port}/", method, **theirs)
+        assert answer.status == 403
+        assert b"precious" not in answer.body
+    door = browser.cookies["nosy.localhost"]["torpor_door"]
+    assert Browser(here.port).fetch(f"http://site.localhost:{here.port}/", Cookie=f"torpor_door={door}").status == 401
+
+
+def test_from_inside_a_workspace_no_other_is_reached(here: Product) -> None:
+    front, port = f"http://127.0.0.1:{here.port}/", here.ok("exec", "site", "--", "sh", "-c", "echo $PORT").strip()
+    ways = [f"{front} site.localhost:{here.port}", f"{front} {port}--site.localhost:{here.port}"]
+    assert "OPEN" not in here.ok("exec", "nosy", "--", "python3", "-c", PRIES, *ways)
+    as_its_own = here.ok("exec", "nosy", "--", "python3", "-c", PRIES, f"http://127.0.0.1:{port}/ localhost")
+    assert "precious" not in as_its_own, "each has a loopback of its own"
+
+
+def test_any_port_of_a_workspace_has_its_own_host(here: Product, browser: Browser) -> None:
+    serve = (
+        "mkdir -p dev; echo dev > dev/index.html; cd dev; "
+        "setsid python3 -m http.server --bind 127.0.0.1 5173 >/dev/null 2>&1 & "
+        # Whoever still belongs to the command when that ends, ends with it: so it ends when the port (in hexadecimal) is there.
+        "until grep -q ':1435 ' /proc/net/tcp; do sleep 0.1; done"
+    )
+    here.ok("exec", "site", "--", "sh", "-c", serve)
+    end = time.monotonic() + 20
+    while (answer := browser.go(f"http://5173--site.localhost:{here.port}/")).status != 200:
+        assert (answer.status, b"port 5173 of site" in answer.body) == (502, True)
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert answer.body == b"dev\n"
+    assert browser.go(f"http://site.localhost:{here.port}/").body == b"precious\n"
+    nothing = browser.go(f"http://5174--site.localhost:{here.port}/")
+    assert nothing.status == 502
+
+
+def test_a_tab_does_not_undo_a_stop_and_to_go_there_wakes_it(here: Product, browser: Browser) -> None:
+    page = f"http://site.localhost:{here.port}/"
+    assert browser.go(page).status == 200
+    here.ok("stop", "site", "--wait")
+    for _ in range(3):
+        assert browser.fetch(page).status == 503
+    follows = browser.fetch(f"{page}.torpor/standing?after=").json
+    assert (follows["ready"], follows["can_wake"]) == (False, True)
+    assert here.show("site")["desired_state"] == "STANDBY"
+
+    shown = browser.go(page)
+    assert (shown.status, b"site is waking up" in shown.body) == (503, True)
+    while not follows["ready"]:
+        follows = browser.fetch(f"{page}.torpor/standing?after={follows['after']}").json
+    assert browser.go(page).body == b"precious\n"
+
+    here.ok("archive", "site", "--wait")
+    assert here.get("site")[::2] == (200, b"precious\n"), "a program waits for it"
+    wakes = [one for one in json.loads(here.ok("audit", "--json"))["items"] if one["action"] == "workspace.wake"]
+    assert [(one["username"], one["how"], one["workspace"]) for one in wakes] == [
+        ("admin", "TOKEN", "site"),
+        ("admin", "DOOR", "site"),
+    ]
+
+
+def test_over_the_limit_something_can_be_stopped_and_it_opens(here: Product, browser: Browser) -> None:
+    here.ok("create", "fourth", "--template", "command", "--wait", "--", *SERVE_HOME)
+    here.ok("stop", "fourth", "--wait")
+    here.ok("create", "third", "--template", "command", "--wait", "--", *SERVE_HOME)
+    page = f"http://fourth.localhost:{here.port}/"
+    refused = browser.go(page)
+    assert (refused.status, refused.all("retry-after")) == (503, ["30"])
+    assert b"third" not in refused.body
+    room = f"http://localhost:{here.port}/.torpor/room?workspace=fourth&back=%2F"
+    assert room.replace("&", "&amp;").encode() in refused.body
+    listed = browser.go(room)
+    for name in (b"nosy", b"site", b"third"):
+        assert b"<span>%s</span>" % name in listed.body
+    stop = f"http://localhost:{here.port}/.torpor/room/stop?workspace=fourth&back=%2F&stop=third"
+    made_room = browser.fetch(stop, "POST", Origin=f"http://localhost:{here.port}")
+    assert (made_room.status, made_room.all("location")) == (303, [page])
+    assert b"fourth is waking up" in browser.go(page).body
+    here.until("fourth", lambda seen: seen["phase"] == "RUNNING")
+    assert here.show("third")["desired_state"] == "STANDBY"
+
+
+def test_signing_out_closes_every_door_at_once(here: Product, browser: Browser) -> None:
+    page = f"http://nosy.localhost:{here.port}/"
+    browser.go(page)
+    door = browser.cookies["nosy.localhost"]["torpor_door"]
+    assert browser.fetch(page).status == 200
+    origin = f"http://localhost:{here.port}"
+    assert browser.fetch(f"{origin}/api/v1/logout", "POST", Origin=origin).status == 204
+    assert Browser(here.port).fetch(page, Cookie=f"torpor_door={door}").status == 401

@@ -1,0 +1,49 @@
+"""What do people hear of the database's troubles?"""
+
+import asyncio
+
+import pytest
+
+from torpor.domain.errors import Unavailable
+from torpor.store.database import Database, Deadlocked, Role, once_more
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_two_transactions_did_to_each_other_is_for_the_log(database_url: str) -> None:
+    database = await Database.open(database_url, Role.SERVICE)
+    together = asyncio.Barrier(2)
+
+    async def lock(first: int, then: int) -> None:
+        async with database.transaction() as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", first)
+            await together.wait()
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", then)
+
+    try:
+        said = await asyncio.gather(lock(1, 2), lock(2, 1), return_exceptions=True)
+    finally:
+        await database.close()
+    (sent_back,) = [one for one in said if one is not None]
+    assert isinstance(sent_back, Deadlocked)
+    assert isinstance(sent_back, Unavailable)
+    for internal in ("DETAIL", "HINT", "Process", "lock on"):
+        assert internal not in sent_back.message
+
+
+async def test_what_was_sent_back_is_done_once_more_and_no_oftener() -> None:
+    done = []
+
+    @once_more
+    async def work(troubles: int) -> str:
+        done.append(troubles)
+        if len(done) <= troubles:
+            raise Deadlocked("busy")
+        return "done"
+
+    assert await work(1) == "done"
+    assert len(done) == 2
+    done.clear()
+    with pytest.raises(Deadlocked):
+        await work(2)
+    assert len(done) == 2
