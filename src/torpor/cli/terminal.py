@@ -71,8 +71,12 @@ def signals(bell: int) -> Iterator["set[int]"]:
 
     wanted = {signal.SIGWINCH: ring, signal.SIGCONT: ring, signal.SIGTERM: end, signal.SIGHUP: end}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    # One that hits another thread would else be heard only when this one has something to do.
+    os.set_blocking(bell, False)
+    rung_before = signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
     try:
         yield came
     finally:
+        signal.set_wakeup_fd(rung_before)
         for number, handler in before.items():
             signal.signal(number, handler)
