@@ -216,7 +216,7 @@ class Workspace:
     error_count: int
     quick_ends: int
 
-    shares: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, str] = field(default_factory=dict, hash=False)
     """With whom it is shared: user name to `use` or `manage` (`torpor.domain.access`). Written by the service."""
 
     @property
