@@ -44,6 +44,7 @@ SERVICE_COLUMNS = (
     "archive_ttl_s",
     "last_access_at",
     "created_at",
+    "shares",
 )
 
 

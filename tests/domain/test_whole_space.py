@@ -477,7 +477,9 @@ def come_to_rest(case: Case, decision: Decision) -> Workspace:
 
 # What was found to be at rest before need not be looked at once more.
 AT_REST: dict[object, Workspace] = {}
-COLUMNS = attrgetter(*(column.name for column in fields(Workspace) if column.name not in ("error", "version", "op_attempt")))
+COLUMNS = attrgetter(
+    *(column.name for column in fields(Workspace) if column.name not in ("error", "version", "op_attempt", "shares"))
+)
 
 
 def key_of(case: Case) -> object:
