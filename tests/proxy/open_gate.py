@@ -54,6 +54,7 @@ class Stage:
     failures: list[BaseException] = field(default_factory=list)
     accepted: dict[str, int] = field(default_factory=dict)
     """How many connections each has got."""
+    handling: "set[asyncio.Task[object]]" = field(default_factory=set)
 
     @property
     def port(self) -> int:
@@ -75,6 +76,9 @@ class Stage:
     def _minding(self, name: str, handler: Handler) -> Handler:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self.accepted[name] = self.accepted.get(name, 0) + 1
+            task = asyncio.current_task()
+            assert task is not None
+            self.handling.add(task)
             try:
                 await handler(reader, writer)
             except (ConnectionError, asyncio.IncompleteReadError):
@@ -85,6 +89,7 @@ class Stage:
                 writer.close()
                 with suppress(OSError):
                     await writer.wait_closed()
+                self.handling.discard(task)
 
         return handle
 
@@ -176,6 +181,9 @@ async def staged(folder: Path, *, patience: Patience = Patience(), trusted: tupl
         await front.stop(grace_s=0)
         for server in stage.servers:
             server.close()
-        # Upstream handlers see the end of their connections before the loop goes away.
+        # Upstream handlers see the end of their connections before the loop goes away; whoever does not, does not outlive it.
         await asyncio.sleep(0.05)
+        for task in stage.handling:
+            task.cancel()
+        await asyncio.gather(*stage.handling, return_exceptions=True)
         assert not stage.failures
