@@ -39,6 +39,10 @@ RELOCATABLE = """#!/bin/sh
 """
 
 
+# Whatever our umask is: workspaces read what is installed. By a shell, because not every event loop can set it.
+READABLE = ("/bin/sh", "-c", 'umask 022 && exec "$@"', "sh")
+
+
 class Programs:
     def __init__(self, directory: Path, mark: str) -> None:
         self._directory = directory
@@ -110,14 +114,13 @@ class Programs:
 
     async def _call(self, argv: list[str], environment: dict[str, str], listeners: list[Progress], aside: Path) -> None:
         process = await asyncio.create_subprocess_exec(
-            *dying_with_us(argv),
+            *dying_with_us([*READABLE, *argv]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=environment,
             cwd="/",
             start_new_session=True,
-            umask=0o022,
             limit=1 << 20,
         )
         assert process.stdout is not None
