@@ -264,9 +264,10 @@ SECRET = frozenset(name for name, field in Settings.model_fields.items() if fiel
 
 
 def _explain(error: Any, said: Mapping[str, tuple[str, Any]]) -> str:
+    wrong = str(error["msg"]).removeprefix("Value error, ")
     if not error["loc"]:
-        return f"the settings do not fit together: {str(error['msg']).removeprefix('Value error, ')}"
+        return f"the settings do not fit together: {wrong}"
     name = str(error["loc"][0])
     where, value = said.get(name, ("?", "?"))
     shown = "that value" if name in SECRET else repr(str(value))
-    return f"{where}: {shown} is not allowed: {error['msg']}"
+    return f"{where}: {shown} is not allowed: {wrong}"

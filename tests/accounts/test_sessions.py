@@ -14,7 +14,6 @@ from torpor.bus.revocations import Revocations
 from torpor.bus.throttle import OF_ONE_ADDRESS, OF_ONE_NAME, Throttle
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.errors import Refused, Unavailable
-from torpor.store.people import PeopleStore
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 20
@@ -299,14 +298,21 @@ async def test_a_password_changed_while_somebody_signs_in_with_the_old_one_lets_
     assert await here.db.fetchval("SELECT count(*) FROM tokens WHERE kind = 'SESSION'") == 0
 
 
-async def test_who_comes_in_comes_in_though_nothing_makes_room(here: People, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def out(_store: PeopleStore) -> None:
-        raise Unavailable("the database is out")
+FULL_DISK = """
+CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'could not extend the file' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE DELETE ON door_codes FOR EACH STATEMENT EXECUTE FUNCTION full_disk();
+"""
 
+
+async def test_who_comes_in_comes_in_though_nothing_makes_room(here: People) -> None:
     await here.sign_up("ada")
-    monkeypatch.setattr(PeopleStore, "delete_expired", out)
-    await here.accounts.recognise(await here.sign_in("ada"))
-    await here.accounts.recognise(await here.accounts.sign_in_with(Identity("https://id.example.com", "1", ("bob",))))
+    await here.db.execute(FULL_DISK)
+    with pytest.raises(Unavailable):
+        await here.store.delete_expired()
+    assert (await here.accounts.recognise(await here.sign_in("ada"))).user.username == "ada"
+    token = await here.accounts.sign_in_with(Identity("https://id.example.com", "1", ("bob",)))
+    assert (await here.accounts.recognise(token)).user.username == "bob"
 
 
 async def test_who_is_sent_away_for_guessing_is_written_down_once(here: People) -> None:

@@ -79,7 +79,7 @@ async def test_a_revoked_token_lets_nobody_in_and_is_only_its_owners_to_revoke(h
 
 async def test_signing_out_with_a_token_leaves_it(here: People) -> None:
     await here.accounts.sign_out(here.admin)
-    await here.accounts.recognise("torpor_root")
+    assert (await here.accounts.recognise("torpor_root")).user == here.admin.user
 
 
 async def test_there_are_not_more_tokens_than_somebody_can_look_through(here: People) -> None:

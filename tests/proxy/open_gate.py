@@ -181,8 +181,9 @@ async def staged(folder: Path, *, patience: Patience = Patience(), trusted: tupl
         await front.stop(grace_s=0)
         for server in stage.servers:
             server.close()
-        # Upstream handlers see the end of their connections before the loop goes away; whoever does not, does not outlive it.
-        await asyncio.sleep(0.05)
+        # Upstream handlers see the end of their connections; whoever does not, is ended before the loop goes away.
+        if stage.handling:
+            await asyncio.wait(stage.handling, timeout=0.05)
         for task in stage.handling:
             task.cancel()
         await asyncio.gather(*stage.handling, return_exceptions=True)

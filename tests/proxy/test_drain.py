@@ -1,8 +1,6 @@
 """Does a front that stops let people finish, and tell those who cannot? On both event loops."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -18,7 +16,6 @@ from tests.proxy.open_gate import (
     passing,
     read_answer,
     read_head,
-    staged,
 )
 from torpor.ports import Address
 from torpor.proxy.gate import Verdict
@@ -31,12 +28,6 @@ ADA = "Host: ada.localhost"
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, anyio_backend: object) -> AsyncIterator[Stage]:
-    async with staged(tmp_path) as made_stage:
-        yield made_stage
 
 
 async def test_a_request_under_way_is_answered_and_nothing_new_begins(stage: Stage) -> None:

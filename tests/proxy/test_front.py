@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -47,18 +46,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, anyio_backend: object) -> AsyncIterator[Stage]:
-    async with staged(tmp_path) as made_stage:
-        yield made_stage
-
-
-@pytest.fixture
-async def hasty(tmp_path: Path, anyio_backend: object) -> AsyncIterator[Stage]:
-    async with staged(tmp_path, patience=HASTY) as made_stage:
-        yield made_stage
 
 
 # ── where a request goes ──────────────────────────────────────────────────────────────────────────────────────────────

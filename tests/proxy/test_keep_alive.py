@@ -1,7 +1,6 @@
 """Do many requests share a connection without getting into each other's way? On both event loops."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -30,12 +29,6 @@ ADA = "Host: ada.localhost"
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, anyio_backend: object) -> AsyncIterator[Stage]:
-    async with staged(tmp_path) as made_stage:
-        yield made_stage
 
 
 async def echo_bodies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

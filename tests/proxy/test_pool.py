@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture
-async def stage(tmp_path: Path, anyio_backend: object) -> AsyncIterator[Stage]:
-    async with staged(tmp_path) as made_stage:
-        yield made_stage
 
 
 async def test_one_connection_serves_many_clients(stage: Stage) -> None:
