@@ -2,28 +2,21 @@
 
 import asyncio
 import contextlib
-import fcntl
 import os
-import pty
 import signal
-import struct
 import sys
 import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.api.live import PATIENCE_S, Live, live
 from tests.api.test_shell import running
 from tests.cli.real import at_a_port
+from tests.cli.seat import Seat
 
 pytestmark = pytest.mark.anyio
-
-# A terminal tells of its new size only those whose own it is.
-OWN_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-ECHO = 3  # index of the local flags in what termios tells
 
 
 @pytest.fixture
@@ -43,77 +36,9 @@ def environment(here: Live, url: str) -> dict[str, str]:
     return {**kept, "TORPOR_URL": url, "TORPOR_TOKEN": here.people["ada"].token}
 
 
-class Seat:
-    """Somebody who sits at a terminal and has said `torpor shell`."""
-
-    def __init__(self, here: Live, url: str, name: str = "nb") -> None:
-        self._words = (sys.executable, "-c", OWN_TERMINAL, sys.executable, "-m", "torpor", "shell", name)
-        self._environment = environment(here, url)
-        self.shown = b""
-
-    async def __aenter__(self) -> "Seat":
-        self._ours, self._theirs = pty.openpty()
-        self.resize(columns=97, rows=31)
-        self._before = termios.tcgetattr(self._theirs)
-        self._came = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self._ours, self._read)
-        self.process = await asyncio.create_subprocess_exec(
-            *self._words,
-            stdin=self._theirs,
-            stdout=self._theirs,
-            stderr=self._theirs,
-            env=self._environment,
-            start_new_session=True,
-        )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-            await self.process.wait()
-        asyncio.get_running_loop().remove_reader(self._ours)
-        os.close(self._ours)
-        os.close(self._theirs)
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):
-            self.shown += os.read(self._ours, 65536)
-        self._came.set()
-
-    async def until(self, wanted: bytes) -> None:
-        """What is shown up to here is done with."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while wanted not in self.shown:
-                    self._came.clear()
-                    await self._came.wait()
-        except TimeoutError:
-            raise AssertionError(f"{wanted!r} was never shown: {self.shown[-2000:]!r}") from None
-        self.shown = self.shown.partition(wanted)[2]
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._ours, keys)
-
-    def resize(self, *, columns: int, rows: int) -> None:
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    async def ended(self) -> int:
-        async with asyncio.timeout(PATIENCE_S):
-            return await self.process.wait()
-
-    @property
-    def is_raw(self) -> bool:
-        flags: Any = termios.tcgetattr(self._theirs)[ECHO]
-        return not flags & (termios.ECHO | termios.ICANON | termios.ISIG)
-
-    @property
-    def is_as_before(self) -> bool:
-        return termios.tcgetattr(self._theirs) == self._before
-
-
 async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
     await running(here)
-    async with Seat(here, url) as seat:
+    async with Seat(environment(here, url), "nb") as seat:
         await seat.until(b"$ ")
         assert seat.is_raw
         seat.type(b"stty size\r")
@@ -137,7 +62,7 @@ async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
 
 async def test_a_tilde_and_a_dot_leave(here: Live, url: str) -> None:
     await running(here)
-    async with Seat(here, url) as seat:
+    async with Seat(environment(here, url), "nb") as seat:
         await seat.until(b"$ ")
         seat.type(b"echo a~.b\r")
         await seat.until(b"a~.b\r\n")
@@ -151,7 +76,7 @@ async def test_a_tilde_and_a_dot_leave(here: Live, url: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_gives_the_terminal_back(here: Live, url: str, number: int) -> None:
     await running(here)
-    async with Seat(here, url) as seat:
+    async with Seat(environment(here, url), "nb") as seat:
         await seat.until(b"$ ")
         assert seat.is_raw
         seat.process.send_signal(number)
@@ -163,7 +88,7 @@ async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(he
     await running(here)
     ada = here.people["ada"]
     [token] = await here.accounts.tokens(ada.caller)
-    async with Seat(here, url) as seat:
+    async with Seat(environment(here, url), "nb") as seat:
         await seat.until(b"$ ")
         await here.accounts.revoke(ada.caller, token.id)
         assert await seat.ended() == 6
@@ -175,7 +100,7 @@ async def test_a_server_that_goes_away_gives_the_terminal_back(here: Live) -> No
     await running(here)
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(at_a_port(here.path))
-        async with Seat(here, url) as seat:
+        async with Seat(environment(here, url), "nb") as seat:
             await seat.until(b"$ ")
             await stack.aclose()
             assert await seat.ended() == 6
@@ -185,11 +110,11 @@ async def test_a_server_that_goes_away_gives_the_terminal_back(here: Live) -> No
 
 async def test_it_goes_on_after_it_was_stopped(here: Live, url: str) -> None:
     await running(here)
-    async with Seat(here, url) as seat:
+    async with Seat(environment(here, url), "nb") as seat:
         await seat.until(b"$ ")
         seat.process.send_signal(signal.SIGSTOP)
         # As the shell does from which it was stopped.
-        termios.tcsetattr(seat._theirs, termios.TCSANOW, seat._before)
+        termios.tcsetattr(seat.theirs, termios.TCSANOW, seat.before)
         seat.process.send_signal(signal.SIGCONT)
         async with asyncio.timeout(PATIENCE_S):
             while not seat.is_raw:
@@ -226,7 +151,7 @@ async def test_what_is_piped_is_typed_and_its_end_is_the_end(
 
 async def test_where_nothing_runs_it_says_what_to_do(here: Live, url: str) -> None:
     await here.create("asleep")
-    async with Seat(here, url, "asleep") as seat:
+    async with Seat(environment(here, url), "asleep") as seat:
         assert await seat.ended() == 1
         await seat.until(b"`torpor start asleep --wait` wakes it")
         assert seat.is_as_before

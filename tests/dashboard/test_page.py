@@ -328,6 +328,33 @@ def test_changing_the_password_ends_the_other_sessions(admin: Seat, visit: Calla
     expect(other.page.get_by_label("Username")).to_be_visible()
 
 
+def test_a_changed_password_ends_tokens_if_that_is_wished(visit: Callable[..., Seat], here: Product) -> None:
+    done = here.run("users", "create", "dora", stdin=b"a long enough password\n")
+    assert done.returncode == 0, done.stderr
+    dora = visit()
+    dora.enter("dora", "a long enough password", "/account")
+    dora.page.get_by_role("button", name="New token").click()
+    dialog = dora.page.get_by_role("dialog")
+    dialog.get_by_label("What it is for").fill("a test")
+    dialog.get_by_role("button", name="Make it").click()
+    dialog.get_by_role("button", name="I have kept it").click()
+    expect(dora.page.get_by_role("button", name="Revoke a test")).to_be_visible()
+    dora.page.get_by_label("Old password").fill("a long enough password")
+    dora.page.get_by_label("New password").fill("another long password")
+    dora.page.get_by_label("End my tokens as well").check()
+    dora.page.get_by_role("button", name="Change the password").click()
+    expect(dora.page.get_by_text("no token of yours is good any more")).to_be_visible()
+    expect(dora.page.get_by_role("button", name="Revoke a test")).to_have_count(0)
+
+
+def test_what_is_seen_is_said(admin: Seat, made: Callable[..., str], here: Product) -> None:
+    expect(admin.page.locator(".room")).to_contain_text("places to run")
+    made("heard")
+    expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Awake.", timeout=SEEN_WITHIN_MS)
+    here.ok("stop", "heard", "--wait")
+    expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Asleep.", timeout=SEEN_WITHIN_MS)
+
+
 def test_what_was_done_is_told(admin: Seat, made: Callable[..., str]) -> None:
     made("watched")
     admin.go("Activity")

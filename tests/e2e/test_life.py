@@ -1,5 +1,6 @@
 """Does a workspace run, sleep, get archived and wake on the real product?"""
 
+import asyncio
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.seat import PATIENCE_S, Seat
 from tests.e2e.product import SERVE_HOME, Product, product
 from torpor.archives.tree import tree_root
 
@@ -191,3 +193,24 @@ def wait_for_doctor(here: Product, words: str) -> None:
     while words not in here.ok("doctor", "--json"):
         assert time.monotonic() < end, here.log()
         time.sleep(0.2)
+
+
+@pytest.mark.anyio
+async def test_a_terminal_in_a_workspace(here: Product) -> None:
+    here.ok("create", "sat", "--wait")
+    async with Seat(here.env(), "sat") as seat:
+        seat.type(b"stty size; echo $TORPOR_WORKSPACE > ~/note\r")
+        await seat.until(b"31 97")
+        seat.resize(columns=120, rows=40)
+        async with asyncio.timeout(PATIENCE_S):
+            while b"40 120" not in seat.shown:
+                seat.type(b"stty size\r")
+                await asyncio.sleep(0.1)
+        seat.type(b"echo be''gins; sleep 1000\r")
+        await seat.until(b"begins")
+        seat.type(b"\x03")
+        seat.type(b"exit 7\r")
+        assert await seat.ended() == 7
+        assert seat.is_as_before
+    assert here.ok("exec", "sat", "--", "cat", "note") == "sat\n"
+    here.ok("delete", "sat", "--purge", "--wait")

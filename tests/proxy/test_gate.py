@@ -238,6 +238,10 @@ async def test_a_page_of_another_workspace_may_not_ask_with_somebody_s_cookie(he
         assert (refused.status, refused.outcome) == (403, Outcome.CROSS_SITE)
     assert (await here.told(door, theirs, method="POST")).status == 403
     assert isinstance(await here.ask(door, f"Origin: http://3000--ada.localhost:{PORT}", "Sec-Fetch-Site: same-site"), Pass)
+    frame = ("Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe", "Accept: text/html")
+    assert isinstance(await here.ask(door, *frame, f"Referer: http://3000--ada.localhost:{PORT}/"), Pass), "its own preview"
+    for referer in ((), (f"Referer: http://evil.localhost:{PORT}/",)):
+        assert (await here.told(door, *frame, *referer)).status == 403, "whoever came before, this one is asked"
     assert isinstance(await here.ask(door, *GOES_THERE[:2], "Accept: text/html", "Sec-Fetch-Site: cross-site"), Pass), "a link"
     asks = await here.told(door, *FETCHES[:2], "Accept: text/html", "Sec-Fetch-Site: cross-site")
     assert asks.status == 403, "where a link may lead, nothing may be asked for"

@@ -179,6 +179,24 @@ def test_without_an_origin_the_site_tells() -> None:
     assert not crosses(What.UPGRADE), "a browser always says where a socket comes from"
 
 
+@pytest.mark.parametrize("site", [b"same-site", b"cross-site"])
+def test_without_an_origin_a_page_may_tell_that_it_is_of_the_same_workspace(site: bytes) -> None:
+    for ours in (b"http://ada.localhost:8080/", b"http://5173--ada.localhost:8080/deep?down", b"HTTP://ADA.localhost:8080/"):
+        assert not crosses(What.SUBREQUEST, (b"Sec-Fetch-Site", site), (b"Referer", ours)), ours
+    for theirs in (
+        b"http://bob.localhost:8080/",
+        b"http://bob.localhost:8080/http://ada.localhost:8080/",
+        b"http://localhost:8080/",
+        b"http://ada.localhost:9999/",
+        b"http://ada.localhost:8080@evil.example/",
+        b"http://ada.localhost:8080",
+        b"//ada.localhost:8080/",
+        b"",
+    ):
+        assert crosses(What.SUBREQUEST, (b"Sec-Fetch-Site", site), (b"Referer", theirs)), theirs
+    assert crosses(What.SUBREQUEST, (b"Origin", b"null"), (b"Referer", b"http://ada.localhost:8080/")), "an origin says more"
+
+
 def test_a_secure_host_is_not_asked_by_an_insecure_page() -> None:
     def crosses_there(origin: bytes) -> bool:
         asks = read(Head(b"GET", b"/", b"HTTP/1.1", ((b"Host", b"ada.spaces.example"), (b"Origin", origin))))

@@ -194,8 +194,9 @@ class House:
         use = self._visitors.use(visitor, workspace.id, self._usage.of(workspace.id, standby_ttl_s=workspace.standby_ttl_s))
         sorry, too_late = self._sorry(asked)
         way = Pass(address, Outcome.WORKSPACE, sorry=sorry, too_late=too_late, use=use, bearer=use.bearer)
-        # Where a page of somebody else may send people, it may not ask for anything: such a way is not for the next request.
-        if not is_cross_site(read(asked.head), What.SUBREQUEST, to, self._hosts):
+        # Where a page of somebody else may send people, it may not ask for anything, and not every page tells which it is: such
+        # a way is not for the next request.
+        if not is_cross_site(dataclasses.replace(read(asked.head), referer=None), What.SUBREQUEST, to, self._hosts):
             if len(self._ways) >= WAYS_KNOWN:
                 self._ways.clear()
             self._ways[_shown(asked.head)] = Made(visitor, workspace, address, way)

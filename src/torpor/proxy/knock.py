@@ -146,6 +146,8 @@ class Asks:
     accepts_html: bool = False
     host: bytes = b""
     origin: bytes | None = None
+    referer: bytes | None = None
+    """The page that asks: it can keep this to itself, and cannot name another."""
     mode: bytes | None = None
     site: bytes | None = None
     dest: bytes | None = None
@@ -161,6 +163,7 @@ def read(head: Head) -> Asks:
         host=head.values(b"host")[0],
         # More than one is nobody's.
         origin=None if not origins else origins[0] if len(origins) == 1 else b"null",
+        referer=_first(head, b"referer"),
         mode=_first(head, b"sec-fetch-mode"),
         site=_first(head, b"sec-fetch-site"),
         dest=_first(head, b"sec-fetch-dest"),
@@ -220,11 +223,15 @@ def is_cross_site(asks: Asks, kind: What, to: ToWorkspace, hosts: Hosts) -> bool
         return False
     if asks.origin is not None:
         return not _is_of(asks.origin, asks.host, to, hosts)
+    if kind is What.UPGRADE or asks.site is None or asks.site in _OWN_SITE:
+        return False
     # Browsers leave Origin out where nothing can be read of the answer, and a page of another workspace is of the same site.
-    return kind is not What.UPGRADE and asks.site is not None and asks.site not in _OWN_SITE
+    page = _PAGE.match(asks.referer.lower()) if asks.referer is not None else None
+    return page is None or not _is_of(page[1], asks.host, to, hosts)
 
 
 _ORIGIN = re.compile(rb"(https?)://([a-z0-9.-]+)(?::([0-9]{1,5}))?")
+_PAGE = re.compile(rb"(https?://[^/?#]+)[/?#]")
 _PORT = re.compile(rb":([0-9]{1,5})$")
 _DEFAULT_PORT = {b"http": b"80", b"https": b"443"}
 

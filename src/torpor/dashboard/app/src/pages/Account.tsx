@@ -13,6 +13,7 @@ import { SCOPE_SAYS } from "../words.ts";
 export function Account({ me }: { me: Me }) {
   useTitle("Account");
   const now = useNow();
+  const [changes, setChanges] = useState(0);
   return (
     <main class="page narrow">
       <header class="page-head">
@@ -21,9 +22,9 @@ export function Account({ me }: { me: Me }) {
           <p class="room">{me.is_admin ? "Administrator" : "Member"}</p>
         </div>
       </header>
-      <Sessions now={now} />
-      <Tokens me={me} now={now} />
-      <Password me={me} />
+      <Sessions key={`sessions ${changes}`} now={now} />
+      <Tokens key={`tokens ${changes}`} me={me} now={now} />
+      <Password me={me} onChanged={() => setChanges(changes + 1)} />
     </main>
   );
 }
@@ -202,18 +203,22 @@ function NewToken({ me, onClose, onMade }: NewTokenProps) {
   );
 }
 
-function Password({ me }: { me: Me }) {
+function Password({ me, onChanged }: { me: Me; onChanged: () => void }) {
   const [old, setOld] = useState("");
   const [next, setNext] = useState("");
-  const [done, setDone] = useState(false);
+  const [endsTokens, setEndsTokens] = useState(false);
+  const [done, setDone] = useState("");
   const doing = useDoing();
   const change = async (event: Event): Promise<void> => {
     event.preventDefault();
-    setDone(false);
-    if (await doing.run("password", () => ask("POST", "/me/password", me.has_password ? { old, new: next } : { new: next }))) {
+    setDone("");
+    const wanted = { new: next, end_tokens: endsTokens, ...(me.has_password && { old }) };
+    if (await doing.run("password", () => ask("POST", "/me/password", wanted))) {
       setOld("");
       setNext("");
-      setDone(true);
+      setEndsTokens(false);
+      setDone(`Changed. Everywhere else you are signed out${endsTokens ? ", and no token of yours is good any more" : ""}.`);
+      onChanged();
     }
   };
   return (
@@ -240,6 +245,12 @@ function Password({ me }: { me: Me }) {
           autocomplete="new-password"
           hint="Your other sessions end with the change."
         />
+        <label class="check">
+          <input type="checkbox" checked={endsTokens} onChange={(event) => setEndsTokens(event.currentTarget.checked)} />
+          <span>
+            End my tokens as well <small>somebody who knew the password may have made one</small>
+          </span>
+        </label>
         <div class="actions">
           <Button type="submit" weight="strong" busy={doing.busy !== ""}>
             {me.has_password ? "Change the password" : "Set a password"}
@@ -248,7 +259,7 @@ function Password({ me }: { me: Me }) {
       </form>
       {done && (
         <p class="good" role="status">
-          Changed. Everywhere else you are signed out.
+          {done}
         </p>
       )}
       <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>

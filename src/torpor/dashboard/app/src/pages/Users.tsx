@@ -133,7 +133,7 @@ function UserDialog({ user, isMe, onClose, onDone }: UserDialogProps) {
         autocomplete="new-password"
         hint={
           user
-            ? "Left empty, it stays. A new one ends every session of this user."
+            ? "Left empty, it stays. A new one ends every session and token of this user."
             : "Left empty, only a provider can let them in."
         }
       />

@@ -4,8 +4,9 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useDoing } from "../hooks.ts";
 import { useKept } from "../keeping.ts";
-import { connection, signOut } from "../living.ts";
+import { connection, house, signOut } from "../living.ts";
 import { here, Link } from "../navigation.tsx";
+import { news } from "../news.ts";
 import type { Place } from "../places.ts";
 import { nextTheme, theme, type Theme } from "../theme.ts";
 import type { Me } from "../wire.ts";
@@ -66,10 +67,28 @@ export function Frame({ me, children }: { me: Me; children: ComponentChildren })
         <Button icon={icon} weight="quiet" label={label} onClick={nextTheme} />
         <UserMenu me={me} />
       </header>
+      <News />
       <div id="content" tabIndex={-1}>
         {children}
       </div>
     </div>
+  );
+}
+
+/** Said, not shown. */
+function News() {
+  const now = useKept(house);
+  const before = useRef(now);
+  const [said, setSaid] = useState("");
+  useEffect(() => {
+    const next = news(before.current, now);
+    before.current = now;
+    if (next) setSaid(next);
+  }, [now]);
+  return (
+    <p class="unseen" role="status">
+      {said}
+    </p>
   );
 }
 
