@@ -34,6 +34,7 @@ import functools
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -49,6 +50,7 @@ YES, NO, OUTPUT, ERRORS, TAKEN, EXIT = b"Y", b"N", b"O", b"E", b"T", b"X"
 
 LARGEST_FRAME = 1 << 20
 CHUNK = 1 << 16
+SPLICED_AT_ONCE = 1 << 18
 WINDOW = 1 << 16
 """How much may be typed ahead of the program that reads it."""
 PROBE_S = 1.0
@@ -265,64 +267,143 @@ def descendants(root: int) -> list[int]:
 # ── the bridge ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Splice(asyncio.Protocol):
-    """One end of a bridged connection; what it reads its peer sends. A slow reader slows its writer; a half-close passes on."""
+class End:
+    """One end of a bridged connection. What was read from it and its peer does not take yet waits at the peer."""
+
+    __slots__ = ("connected", "descriptor", "is_over", "peer", "read_all", "waiting", "watched_for")
+
+    def __init__(self, connected: socket.socket, waiting: bytes = b"") -> None:
+        self.connected = connected
+        self.descriptor = connected.fileno()
+        self.peer = self
+        self.waiting = waiting
+        """Of the peer's, still to be sent here."""
+        self.read_all = False
+        """It has said all it had to say."""
+        self.is_over = False
+        """Whatever it may still say, nobody hears it: only what waits is sent."""
+        self.watched_for = 0
+
+
+class Bridge:
+    """Everything that is spliced: what one end says is sent to its peer at once, from the same few bytes of memory.
+
+    A poll of its own that the event loop polls: many ends that are ready cost the loop one turn, and each of them two system
+    calls. A slow reader slows its writer; a half-close passes on.
+    """
 
     def __init__(self) -> None:
-        self.peer: Splice = self
-        self.transport: asyncio.Transport | None = None
-        self.read_all = False
-        self.closed = False
-        self._early = bytearray()
+        self._poll = select.epoll()
+        self._ends: dict[int, End] = {}
+        self._space = memoryview(bytearray(SPLICED_AT_ONCE))
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        # The other end may have read, and even ended, before this one stood.
-        if self._early:
-            transport.write(bytes(self._early))
-        if self.peer.read_all:
-            self.send_end()
-        if self.peer.closed:
-            self.close()
+    def listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._look)
 
-    def send(self, data: bytes) -> None:
-        if self.transport is None:
-            self._early += data
+    def splice(self, one: socket.socket, other: socket.socket, early: bytes = b"") -> None:
+        """From here on they are the bridge's. `early`: what the one has said already."""
+        near, far = End(one), End(other, early)
+        near.peer, far.peer = far, near
+        for end in (near, far):
+            end.connected.setblocking(False)
+            self._ends[end.descriptor] = end
+            self._watch(end)
+
+    def _look(self) -> None:
+        for descriptor, events in self._poll.poll(0):
+            end = self._ends.get(descriptor)
+            if end is None:
+                continue  # it was closed together with its peer, a moment ago
+            if end.waiting and events & (select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR):
+                self._send_waiting(end)
+            elif events:
+                self._pass_on(end)
+
+    def _pass_on(self, end: End) -> None:
+        peer = end.peer
+        try:
+            size = end.connected.recv_into(self._space)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._lose(end)
+            return
+        if size == 0:
+            end.read_all = True
+            self._say_end(peer)
+            return
+        try:
+            sent = peer.connected.send(self._space[:size])
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self._lose(peer)
+            return
+        if sent < size:
+            peer.waiting = bytes(self._space[sent:size])
+            self._watch(end)
+            self._watch(peer)
+
+    def _send_waiting(self, end: End) -> None:
+        try:
+            sent = end.connected.send(end.waiting)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._lose(end)
+            return
+        end.waiting = end.waiting[sent:]
+        if end.waiting:
+            return
+        if end.is_over:
+            self._close(end)
+        elif end.peer.read_all:
+            self._say_end(end)
         else:
-            self.transport.write(data)
+            self._watch(end)
+            self._watch(end.peer)
 
-    def send_end(self) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            with contextlib.suppress(OSError, RuntimeError):
-                self.transport.write_eof()
+    def _say_end(self, end: End) -> None:
+        """Its peer has said all; so has this one, or it may still go on."""
+        if not end.waiting:
+            if end.read_all:
+                self._close(end.peer)
+                self._close(end)
+                return
+            with contextlib.suppress(OSError):
+                end.connected.shutdown(socket.SHUT_WR)
+        self._watch(end)
+        self._watch(end.peer)
 
-    def close(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
+    def _lose(self, end: End) -> None:
+        """It broke: what it has said is still sent, and then its peer is closed as well."""
+        self._close(end)
+        if end.peer.waiting:
+            end.peer.is_over = True
+            self._watch(end.peer)
+        else:
+            self._close(end.peer)
 
-    def data_received(self, data: bytes) -> None:
-        self.peer.send(data)
+    def _close(self, end: End) -> None:
+        if self._ends.pop(end.descriptor, None) is not None:
+            # Closing takes it out of the poll as well: nobody else has it.
+            end.connected.close()
 
-    def eof_received(self) -> bool:
-        self.read_all = True
-        self.peer.send_end()
-        if self.peer.read_all:
-            self.peer.close()
-            return False
-        return True
-
-    def pause_writing(self) -> None:
-        if self.peer.transport is not None and not self.peer.transport.is_closing():
-            self.peer.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self.peer.transport is not None and not self.peer.transport.is_closing():
-            self.peer.transport.resume_reading()
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self.closed = True
-        self.peer.close()
+    def _watch(self, end: End) -> None:
+        """For what can be done with it now; for nothing, where it would only say again and again that it has ended."""
+        if end.descriptor not in self._ends:
+            return
+        wants_to_read = not (end.read_all or end.is_over or end.peer.waiting)
+        wanted = (select.EPOLLIN if wants_to_read else 0) | (select.EPOLLOUT if end.waiting else 0)
+        if wanted == end.watched_for:
+            return
+        if not end.watched_for:
+            self._poll.register(end.descriptor, wanted)
+        elif wanted:
+            self._poll.modify(end.descriptor, wanted)
+        else:
+            self._poll.unregister(end.descriptor)
+        end.watched_for = wanted
 
 
 async def answers(port: int, within_s: float) -> bool:
@@ -359,7 +440,7 @@ async def connect_to_program(port: int) -> socket.socket | None:
     return None
 
 
-async def splice_to_any(incoming: socket.socket, *, own_network: bool) -> None:
+async def splice_to_any(incoming: socket.socket, bridge: Bridge, *, own_network: bool) -> None:
     """The first line names the port; what follows it is for whoever listens there."""
     try:
         async with asyncio.timeout(NAMED_WITHIN_S):
@@ -368,7 +449,7 @@ async def splice_to_any(incoming: socket.socket, *, own_network: bool) -> None:
         incoming.close()
         return
     if own_network or is_ours(port):
-        await splice(incoming, port, early)
+        await splice(incoming, bridge, port, early)
     else:
         incoming.close()
 
@@ -407,19 +488,13 @@ def is_ours(port: int) -> bool:
     return bool(listening) and listening <= held
 
 
-async def splice(incoming: socket.socket, port: int, early: bytes = b"") -> None:
-    loop = asyncio.get_running_loop()
+async def splice(incoming: socket.socket, bridge: Bridge, port: int, early: bytes = b"") -> None:
     outgoing = await connect_to_program(port)
     if outgoing is None:
         incoming.close()
         return
     outgoing.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    near, far = Splice(), Splice()
-    near.peer, far.peer = far, near
-    if early:
-        far.send(early)
-    await loop.create_connection(lambda: far, sock=outgoing)
-    await loop.connect_accepted_socket(lambda: near, incoming)
+    bridge.splice(incoming, outgoing, early)
 
 
 async def serve(listening: socket.socket, handle: Any, *arguments: Any) -> None:
@@ -792,12 +867,14 @@ async def run(orders: Orders) -> int:
         sys.stderr.write(f"cannot start {orders.command[0] if orders.command else 'nothing'}: {error}\n")
         return COULD_NOT_START
     leash.listen()
-    bridge = socket.socket(fileno=orders.bridge_fd)
+    bridge = Bridge()
+    bridge.listen()
+    bridged = socket.socket(fileno=orders.bridge_fd)
     ports = socket.socket(fileno=orders.ports_fd)
     asked = socket.socket(fileno=orders.control_fd)
     serving = [
-        loop.create_task(serve(bridge, splice, orders.port)),
-        loop.create_task(serve(ports, functools.partial(splice_to_any, own_network=orders.own_network))),
+        loop.create_task(serve(bridged, splice, bridge, orders.port)),
+        loop.create_task(serve(ports, functools.partial(splice_to_any, own_network=orders.own_network), bridge)),
         loop.create_task(serve(asked, control, orders, children)),
     ]
     asked_or_over: list[asyncio.Future[Any]] = [program, leash.grace_s]
