@@ -4,11 +4,13 @@ Read strictly: what two programs could read in two ways is refused, because the 
 one that was judged here. What is accepted keeps its raw target, and its headers their order, repetition and case.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import lru_cache
+from itertools import chain
 from typing import TypeAlias
 
 from torpor.domain.errors import Refused
@@ -189,6 +191,14 @@ def is_trailer(line: bytes) -> bool:
 # ── the head ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_SHOWN = (b"host", b"cookie", b"authorization", TOKEN_HEADER, b"accept", b"origin", b"sec-fetch-site")
+# Of anything longer only the digest is kept: a client may show tens of kilobytes, and other ones each time.
+_LONGEST_SHOWN = 2_000
+
+Shown: TypeAlias = tuple[tuple[bytes, ...], ...] | bytes
+"""Or the digest of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     method: bytes
@@ -197,6 +207,7 @@ class Head:
     headers: tuple[Header, ...]
     _by_name: dict[bytes, tuple[bytes, ...]] = field(init=False, repr=False, compare=False)
     _parts: tuple[Part, ...] = field(init=False, repr=False, compare=False)
+    _shown: Shown | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         by_name: dict[bytes, tuple[bytes, ...]] = {}
@@ -219,6 +230,17 @@ class Head:
     def values(self, name: bytes) -> tuple[bytes, ...]:
         """Every value of this header (named in lower case), in order."""
         return self._by_name.get(name, ())
+
+    @property
+    def shown(self) -> Shown:
+        """Whatever of it tells who asks, and how; worked out once, for the same is often asked again."""
+        shown = self._shown
+        if shown is None:
+            shown = tuple(map(self.values, _SHOWN))
+            if sum(map(len, chain.from_iterable(shown))) > _LONGEST_SHOWN:
+                shown = hashlib.sha256(repr(shown).encode()).digest()
+            object.__setattr__(self, "_shown", shown)
+        return shown
 
     @property
     def host(self) -> str:

@@ -5,11 +5,9 @@ workspace are known, nothing is awaited and nothing is asked of the database.
 """
 
 import dataclasses
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import ParamSpec, TypeAlias, assert_never
 from urllib.parse import urlencode
 
@@ -25,7 +23,7 @@ from torpor.proxy import pages
 from torpor.proxy.entering import ENTER, LOGO, OWN_PATHS, ROOM, STANDING, enter, read_query, sign_in
 from torpor.proxy.following import follow
 from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.head import Head
+from torpor.proxy.head import Head, Shown
 from torpor.proxy.knock import KNOCK, Answer, What, Who, cookies, is_cross_site, read, what, who
 from torpor.proxy.outcomes import Outcome
 from torpor.proxy.pages import Notice
@@ -40,8 +38,6 @@ log = structlog.get_logger()
 # A page that follows asks again after so long at the latest.
 FOLLOW_S = 20.0
 WAYS_KNOWN = 10_000
-# Of anything longer only the digest is kept: a client may show tens of kilobytes, and other ones each time.
-LONGEST_SHOWN = 2_000
 # A page is several kilobytes.
 SORRIES_KNOWN = 2_000
 
@@ -69,10 +65,6 @@ class Made:
     workspace: Workspace
     address: Address
     way: Pass
-
-
-Shown: TypeAlias = tuple[tuple[bytes, ...], ...] | bytes
-"""Whatever of a request decides who asks, and what is said when nobody answers; or the digest of it."""
 
 
 class House:
@@ -104,12 +96,12 @@ class House:
         """What each way to the same place has in common: all that is said when nobody answers there."""
 
     def judge(self, to: ToWorkspace, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
-        made = self._ways.get(_shown(head))
+        made = self._ways.get(head.shown)
         if made is not None and not head.target.startswith(OWN_PATHS):
             known = self._routes.known(to.name)
             if known is not None and known.workspace is made.workspace and self._now() < made.visitor.good_until:
                 address = self._address_of(made.workspace.id, to.port)
-                if address == made.address:
+                if address is made.address or address == made.address:
                     return made.way
         asks = read(head)
         kind = what(asks, head.method, is_upgrade=head.is_upgrade)
@@ -199,7 +191,7 @@ class House:
         if not is_cross_site(dataclasses.replace(read(asked.head), referer=None), What.SUBREQUEST, to, self._hosts):
             if len(self._ways) >= WAYS_KNOWN:
                 self._ways.clear()
-            self._ways[_shown(asked.head)] = Made(visitor, workspace, address, way)
+            self._ways[asked.head.shown] = Made(visitor, workspace, address, way)
         return way
 
     def _sorry(self, asked: Asked) -> tuple[Reply, Reply]:
@@ -321,22 +313,6 @@ class House:
         except Exception:
             log.exception("cannot_tell", workspace=asked.to.name)
         return self._say(asked, pages.cannot_tell(asked.to.name))
-
-
-def _shown(head: Head) -> Shown:
-    values = head.values
-    shown = (
-        values(b"host"),
-        values(b"cookie"),
-        values(b"authorization"),
-        values(b"x-torpor-token"),
-        values(b"accept"),
-        values(b"origin"),
-        values(b"sec-fetch-site"),
-    )
-    if sum(map(len, chain.from_iterable(shown))) <= LONGEST_SHOWN:
-        return shown
-    return hashlib.sha256(repr(shown).encode()).digest()
 
 
 def _does_not_wake(stand: Stand) -> bool:

@@ -7,7 +7,6 @@ message; whoever dies renews nothing, and is forgotten.
 
 import asyncio
 import contextlib
-import itertools
 import time
 import uuid
 from collections import deque
@@ -38,12 +37,6 @@ async def unchanged(workspace_ids: Collection[str]) -> Mapping[str, float]:
     return {}
 
 
-def numbered(prefix: str) -> Callable[[], str]:
-    """Ids of this process alone: dice for each request would cost more than all the rest that is done for it here."""
-    numbers = itertools.count()
-    return lambda: f"{prefix}.{next(numbers)}"
-
-
 class ConnectionLeases:
     """Implements `proxy.usage.Usage` on the bus."""
 
@@ -56,7 +49,7 @@ class ConnectionLeases:
         write_down: WriteDown = not_written,
         ttls_of: TtlsOf = unchanged,
         now: Callable[[], float] = time.monotonic,
-        new_id: Callable[[], str] | None = None,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
         self.touch = touch
         self.now = now
@@ -64,9 +57,9 @@ class ConnectionLeases:
         self._lease_s = lease_s
         self._fall_back = FallBack(write_down, lease_s=lease_s, now=now)
         self._ttls_of = ttls_of
-        self._new_id = new_id or numbered(uuid.uuid4().hex)
-        self._open: dict[str, LeasedTie] = {}
-        self._unknown: dict[str, LeasedTie] = {}
+        self._new_id = new_id
+        self._open: dict[LeasedTie, None] = {}
+        self._unknown: dict[LeasedTie, None] = {}
         """Of which the bus does not know, or not any more."""
         self._closed: deque[tuple[LeasedTie, float]] = deque()
         self._renew_at = float("-inf")
@@ -89,19 +82,21 @@ class ConnectionLeases:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._fall_back.close()
             # Whoever is still connected will not be for long: nobody is left to renew.
-            for tie in list(self._open.values()):
+            for tie in list(self._open):
                 self.remove(tie)
             with contextlib.suppress(Unavailable, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
                     await self._release_closed()
 
     def connect(self, workspace_id: str, idle_s: float) -> "LeasedTie":
-        tie = self._add(LeasedTie(self, self._new_id(), workspace_id, idle_s))
+        tie = LeasedTie(self, workspace_id, idle_s)
+        self._open[tie] = None
         self.announce(tie)
         return tie
 
     def request(self, workspace_id: str, idle_s: float) -> "LeasedTie":
-        tie = self._add(LeasedTie(self, self._new_id(), workspace_id, idle_s, is_request=True))
+        tie = LeasedTie(self, workspace_id, idle_s, is_request=True)
+        self._open[tie] = None
         # Most are answered at once, and that costs no message: until the next renewal the idle timer speaks for it.
         self.touch(workspace_id, idle_s)
         if idle_s <= self._lease_s:
@@ -110,24 +105,21 @@ class ConnectionLeases:
 
     def announce(self, tie: "LeasedTie") -> None:
         """At once, not at the next renewal: until the bus knows of it, nothing keeps its workspace awake."""
-        self._unknown[tie.id] = tie
+        self._unknown[tie] = None
         self._wake.set()
 
     def remove(self, tie: "LeasedTie") -> None:
-        is_live = tie.is_live
-        if self._open.pop(tie.id, None) is None:
+        if tie not in self._open:
             return
-        self._unknown.pop(tie.id, None)
+        is_live = tie.is_live
+        del self._open[tie]
+        self._unknown.pop(tie, None)
         # One that nobody used is not used by being closed, and its lease has run out or is about to.
-        if is_live and tie.was_told:
+        if is_live and tie.id:
             self._closed.append((tie, self.now()))
             self._wake.set()
         elif is_live:
             self.touch(tie.workspace_id, tie.idle_s)
-
-    def _add(self, tie: "LeasedTie") -> "LeasedTie":
-        self._open[tie.id] = tie
-        return tie
 
     async def _run(self) -> None:
         """One message after the other: a release can never be overtaken by an older renewal."""
@@ -156,14 +148,14 @@ class ConnectionLeases:
         self._renew_at = float("-inf")
         now = self.now()
         self._closed = deque((tie, at) for tie, at in self._closed if at + tie.idle_s > now)
-        used = [tie for tie in self._open.values() if tie.is_live] + [tie for tie, _ in self._closed]
+        used = [tie for tie in self._open if tie.is_live] + [tie for tie, _ in self._closed]
         self._fall_back.use({tie.workspace_id for tie in used})
         await asyncio.sleep(retry_s(self._lease_s))
 
     async def _renew(self) -> None:
         now = self.now()
         is_due = now >= self._renew_at
-        await self._tell(self._open.values() if is_due else self._unknown.values())
+        await self._tell(self._open if is_due else self._unknown)
         if is_due:
             self._renew_at = now + self._lease_s * RENEW_AFTER_PART
 
@@ -171,10 +163,11 @@ class ConnectionLeases:
         live: dict[str, set[str]] = {}
         for tie in list(ties):
             # Before the message goes out: one that is used again while it is on its way announces itself once more.
-            self._unknown.pop(tie.id, None)
+            self._unknown.pop(tie, None)
             tie.is_leased = tie.is_live
             if tie.is_leased:
-                tie.was_told = True
+                if not tie.id:
+                    tie.id = self._new_id()
                 live.setdefault(tie.workspace_id, set()).add(tie.id)
         if live:
             leases = {workspace_id: frozenset(ids) for workspace_id, ids in live.items()}
@@ -195,7 +188,7 @@ class ConnectionLeases:
         while True:
             await asyncio.sleep(TTLS_EVERY_S)
             try:
-                open_now = {tie.workspace_id for tie in self._open.values()}
+                open_now = {tie.workspace_id for tie in self._open}
                 ttls_s = await self._ttls_of(open_now) if open_now else {}
             except Unavailable as out:
                 log.debug("ttls_not_told", why=out.message)
@@ -203,23 +196,22 @@ class ConnectionLeases:
             except Exception:
                 log.exception("ttls_not_told")
                 continue
-            for tie in self._open.values():
+            for tie in self._open:
                 tie.idle_s = ttls_s.get(tie.workspace_id, tie.idle_s)
 
 
 class LeasedTie:
     """One connection, and when it last carried data; or one request, which is live until it is answered."""
 
-    def __init__(
-        self, leases: ConnectionLeases, tie_id: str, workspace_id: str, idle_s: float, *, is_request: bool = False
-    ) -> None:
-        self.id = tie_id
+    __slots__ = ("_carried_at", "_is_request", "_leases", "id", "idle_s", "is_leased", "workspace_id")
+
+    def __init__(self, leases: ConnectionLeases, workspace_id: str, idle_s: float, *, is_request: bool = False) -> None:
+        self.id = ""
+        """Given when the bus is told of it: most requests are answered before that."""
         self.workspace_id = workspace_id
         self.idle_s = idle_s
         self.is_leased = True
         """Whether it is renewed. One that fell silent is not, until it is used again."""
-        self.was_told = False
-        """Whether the bus may know of it."""
         self._leases = leases
         self._is_request = is_request
         self._carried_at = leases.now()

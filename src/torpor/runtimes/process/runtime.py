@@ -238,7 +238,7 @@ class ProcessRuntime:
         if supervisor is None or not supervisor.is_running:
             return None
         if port is None:
-            return Address(unix_path=supervisor.bridge)
+            return supervisor.address
         return Address(unix_path=supervisor.ports, preamble=b"%d\n" % port)
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:

@@ -15,7 +15,7 @@ import structlog
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.agent import Orders
-from torpor.ports import Container
+from torpor.ports import Address, Container
 from torpor.runtimes.process import agent_client, processes, sandbox, users
 from torpor.runtimes.process.abilities import Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
@@ -85,6 +85,7 @@ class Supervisor:
         self._stopping = False
         self._gone = asyncio.Event()
         self.bridge = str(self._directory / "bridge")
+        self.address = Address(unix_path=self.bridge)
         self.ports = str(self._directory / "ports")
         self.control = str(self._directory / "control")
 
