@@ -55,7 +55,8 @@ class Settings(BaseModel):
     oidc_name: str = Field("single sign-on", description="What the button says.")
     oidc_admins: str = Field(
         "",
-        description="Who of them is an administrator here: subjects or verified e-mail addresses, with commas between them.",
+        description="Who of them is made an administrator, at each sign-in: subjects or verified e-mail addresses, with commas "
+        "between them. Who is taken off this list stays one until `torpor users change` says otherwise.",
     )
     database_url: SecretStr | None = Field(
         None, description="Any PostgreSQL 15 or newer; without it a private one is started in the data directory."

@@ -47,9 +47,12 @@ def test_holds_are_ended(torpor: Torpor, api: StandIn) -> None:
     assert torpor("hold", "demo", "--end", "all").text == "demo is no longer held awake\n"
     assert torpor("hold", "demo", "--end", "a/b").text == "demo is no longer held awake by a/b\n"
     assert torpor("hold", "demo", "--end", "all", "--json").json == {"items": []}
+    api.answer("GET /workspaces/demo/leases", {"items": [LEASE]})
+    assert "it still is by others" in torpor("hold", "demo", "--end", "all").text
     assert [asked.target for asked in api.asked if asked.method == "DELETE"] == [
         "/workspaces/demo/leases",
         "/workspaces/demo/leases/a%2Fb",
+        "/workspaces/demo/leases",
         "/workspaces/demo/leases",
     ]
 

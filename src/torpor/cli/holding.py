@@ -78,7 +78,13 @@ def _list(api: "Api", name: str, *, as_json: bool) -> None:
 
 def _end(api: "Api", name: str, lease_id: str, *, as_json: bool) -> None:
     api.end_holds(name, None if lease_id == ALL else lease_id)
+    left = api.holds(name)
     if as_json:
-        show_json({"items": api.holds(name)})
+        show_json({"items": left})
+    elif lease_id != ALL:
+        show_bytes(f"{name} is no longer held awake by {lease_id}\n".encode())
+    elif left:
+        # Whoever may only use it ends what is their own.
+        show_bytes(f"{name} is no longer held awake by you; it still is by others (`torpor hold {name}` lists them)\n".encode())
     else:
-        show_bytes(f"{name} is no longer held awake{'' if lease_id == ALL else f' by {lease_id}'}\n".encode())
+        show_bytes(f"{name} is no longer held awake\n".encode())

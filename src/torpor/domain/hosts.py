@@ -60,6 +60,11 @@ class Hosts:
         """By what a browser is known on one workspace's host."""
         return self._cookie("door")
 
+    @property
+    def knock_cookie(self) -> str:
+        """By what a browser is known on a workspace's host while it is away to show who it is."""
+        return self._cookie("knock")
+
     def _cookie(self, what: str) -> str:
         """The prefix has browsers refuse it from anywhere but this very host, a host below it included; it needs TLS."""
         return f"__Host-torpor_{what}" if self.is_secure else f"torpor_{what}"

@@ -7,6 +7,7 @@ seconds, and only together with the nonce. What it has then is a cookie of this 
 import hashlib
 import re
 import secrets
+import uuid
 from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlencode
 
@@ -32,12 +33,9 @@ _NONCE = re.compile(r"[A-Za-z0-9_-]{43}")
 _CODE = re.compile(r"torpor_[A-Za-z0-9_-]{43}")
 # The same for all: whoever guesses learns nothing, not even whether there is such a workspace.
 _CLOSED = "this way in was used already, is too old, or is another browser's; open it again"
+# Asked about all the same: how long the answer takes tells nothing either.
+_NO_WORKSPACE = str(uuid.UUID(int=0))
 SEE_OTHER = 303
-
-
-def knock_cookie(hosts: Hosts) -> bytes:
-    """Like the door's (`Hosts.door_cookie`): no other host can set it, where there is TLS."""
-    return b"__Host-torpor_knock" if hosts.is_secure else b"torpor_knock"
 
 
 def read_query(query: str) -> dict[str, str] | None:
@@ -63,7 +61,7 @@ def sign_in(hosts: Hosts, to: ToWorkspace, head: Head) -> Reply:
         "nonce": hashlib.sha256(nonce.encode()).hexdigest(),
         "back": target if is_own_path(target) else "/",
     }
-    kept = _set_cookie(hosts, knock_cookie(hosts), nonce, lives_s=KNOCK_LIVES_S)
+    kept = _set_cookie(hosts, hosts.knock_cookie, nonce, lives_s=KNOCK_LIVES_S)
     return see(f"{hosts.base_url}/door?{urlencode(asked)}", kept, outcome=Outcome.SIGN_IN)
 
 
@@ -77,29 +75,28 @@ async def enter(
     if nonce is None or not _CODE.fullmatch(code):
         return closed
     workspace = await routes.find(to.name)
-    if workspace is None:
-        return closed
+    workspace_id = workspace.id if workspace is not None else _NO_WORKSPACE
     try:
         agent = b" ".join(head.values(b"user-agent")).decode("latin-1")
-        token, caller = await accounts.redeem(code, nonce, workspace.id, came_from=client, user_agent=agent)
+        token, caller = await accounts.redeem(code, nonce, workspace_id, came_from=client, user_agent=agent)
     except Refused:
         return closed
     lives_s = max(1, int((caller.expires_at - datetime.now(UTC)).total_seconds())) if caller.expires_at else None
     return see(
         back,
-        _set_cookie(hosts, hosts.door_cookie.encode(), token, lives_s=lives_s),
-        _set_cookie(hosts, knock_cookie(hosts), "", lives_s=0),
+        _set_cookie(hosts, hosts.door_cookie, token, lives_s=lives_s),
+        _set_cookie(hosts, hosts.knock_cookie, "", lives_s=0),
         outcome=Outcome.SIGN_IN,
     )
 
 
 def _nonce(hosts: Hosts, head: Head) -> str | None:
-    return next(filter(_NONCE.fullmatch, cookies(head, knock_cookie(hosts))), None)
+    return next(filter(_NONCE.fullmatch, cookies(head, hosts.knock_cookie.encode())), None)
 
 
-def _set_cookie(hosts: Hosts, name: bytes, value: str, *, lives_s: int | None) -> Header:
+def _set_cookie(hosts: Hosts, name: str, value: str, *, lives_s: int | None) -> Header:
     # On any other path it would not be sent with the next knock, and the prefix asks for this one.
-    parts = [f"{name.decode('ascii')}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
     if lives_s is not None:
         parts.append(f"Max-Age={lives_s}")
     if hosts.is_secure:
