@@ -2,7 +2,9 @@
 
 PYTHON ?= python3
 ARGS   ?=
-JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+CORES  := $(shell nproc 2>/dev/null || echo 2)
+# One more than cores: every other test waits for something.
+JOBS   ?= $(shell expr $(CORES) + 1)
 
 BIN := .venv/bin
 APP := src/torpor/dashboard/app
@@ -43,7 +45,7 @@ test-deep: ## the long ones: homes under random wishes and random kills (CHAOS_S
 
 test-sort-deep: ## the sort killed in every state at every moment, and at random (CHAOS_SEED=, CHAOS_ROUNDS=)
 	@$(PYTHON) tools/bootstrap.py --dev
-	@exec $(BIN)/pytest -n $(JOBS) -m deep tests/sort $(ARGS)
+	@exec $(BIN)/pytest -n $(CORES) -m deep tests/sort $(ARGS)
 
 check: ## style, types, layers, and documents against the source
 	@$(PYTHON) tools/bootstrap.py --dev

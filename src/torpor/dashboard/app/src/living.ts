@@ -18,6 +18,7 @@ let stop: () => void = () => {};
 let listing: Promise<void> | null = null;
 let isListWanted = false;
 let limitsTimer = 0;
+const LIMITS_AGAIN_MS = 150;
 
 /** Asks who is there; the first thing that the page does, and again after signing in. */
 export async function begin(): Promise<void> {
@@ -124,14 +125,15 @@ export function list(): Promise<void> {
   return listing;
 }
 
+/** Once for all that happens within a moment; a house that is never quiet is asked about all the same. */
 export function askLimitsSoon(): void {
-  clearTimeout(limitsTimer);
-  limitsTimer = window.setTimeout(async () => {
+  limitsTimer ||= window.setTimeout(async () => {
+    limitsTimer = 0;
     if (signed.get().state !== "in") return;
     try {
       limits.set(await ask<Limits>("GET", "/limits"));
     } catch {
       // A number in a corner is worth no message.
     }
-  }, 150);
+  }, limits.get() === null ? 0 : LIMITS_AGAIN_MS);
 }
