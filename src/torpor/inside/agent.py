@@ -1,12 +1,11 @@
-"""What runs first inside a workspace's container, and stands between it and Torpor?
+"""What stands inside a workspace's container between its program and Torpor?
 
-Started by file path with a bare interpreter, so it imports the standard library only. Torpor hands it three listening Unix
-sockets (as inherited file descriptors: nothing of Torpor's has to be mounted inside) and, on standard input, one line of
-JSON (`Orders`). Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, and its end of file means
-that Torpor is gone, whereupon everything here ends at once.
+Run by a bare interpreter (`start`), so it imports the standard library only. Torpor hands it three listening Unix sockets (as
+inherited file descriptors: nothing of Torpor's has to be mounted inside) and, on standard input, one line of JSON (`Orders`).
+Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, and its end of file means that Torpor is gone,
+whereupon everything here ends at once.
 
-- It leaves Torpor's session keyring, and gives up root for the workspace's own user, before it starts anything.
-- It starts the program, and ends with the program's exit code when the program ends by itself.
+- The program has begun before this is loaded (`program`); it ends with the program's exit code when that ends by itself.
 - *bridge*: each connection is spliced to the program's port on loopback.
 - *ports*: each connection begins with a line that names a port, and is spliced to that port of this container's loopback.
 - *control*: each connection carries one request in frames (one byte of kind, four of length, then the payload):
@@ -28,7 +27,6 @@ that Torpor is gone, whereupon everything here ends at once.
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import functools
 import json
@@ -38,18 +36,17 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import termios
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from torpor.inside.program import CHUNK, COULD_NOT_START, Begun, Orders, before_exec, start
 
 REQUEST, INPUT, SIZE = b"R", b"I", b"S"
 YES, NO, OUTPUT, ERRORS, TAKEN, EXIT = b"Y", b"N", b"O", b"E", b"T", b"X"
 
 LARGEST_FRAME = 1 << 20
-CHUNK = 1 << 16
 SPLICED_AT_ONCE = 1 << 18
 WINDOW = 1 << 16
 """How much may be typed ahead of the program that reads it."""
@@ -68,10 +65,6 @@ AFTER_EXIT_BYTES = 1 << 18
 """How much of a terminal is still shown after its shell's end: what it left behind may write for ever, too."""
 HANG_UP_S = 5.0
 """How long a shell has to end after it was hung up."""
-OOM_SCORE = 300
-"""When memory runs out, the kernel shall take a process of the workspace, not the agent."""
-
-COULD_NOT_START = 127
 
 # Whoever started Torpor may have ignored them, and a shell would inherit that: Ctrl-C would end nothing.
 SIGNALS_OF_A_SHELL = (
@@ -86,35 +79,6 @@ SIGNALS_OF_A_SHELL = (
 # Meant for the program of the template, not for what a person starts beside it: that one has the port already.
 NOT_FOR_A_SHELL = frozenset({"PORT", "PYTHONPATH"})
 MOST_COLUMNS_OR_ROWS = 2000
-
-
-@dataclass(frozen=True)
-class Orders:
-    """The first line on standard input."""
-
-    bridge_fd: int
-    ports_fd: int
-    control_fd: int
-    port: int
-    home: str
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    user: int | None
-    """Become this user and group (when started as root)."""
-    alone: bool
-    """Whether everything in sight belongs to this container: process 1 of an own PID namespace."""
-    own_network: bool
-    """Whether everything on loopback belongs to this container."""
-    limits: dict[str, int] = field(default_factory=dict)
-    """Resource limits by name (`RLIMIT_NPROC`), where no cgroup does it."""
-
-    @classmethod
-    def parse(cls, line: bytes) -> "Orders":
-        given: dict[str, Any] = json.loads(line)
-        return cls(**{**given, "command": tuple(given["command"])})
-
-    def line(self) -> bytes:
-        return json.dumps(self.__dict__).encode() + b"\n"
 
 
 # ── frames ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,16 +103,23 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 class Children:
     """Every process started here, and every orphan that falls to us."""
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
+    def __init__(self, begun: Begun) -> None:
+        self._orders = begun.orders
+        self._open_files = begun.open_files
         self._known: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
-        self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def start(
-        self, argv: tuple[str, ...], *, environment: dict[str, str] | None = None, pipes: bool = False
+        self, argv: tuple[str, ...], environment: dict[str, str]
     ) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
-        stdin, output = (subprocess.PIPE, subprocess.PIPE) if pipes else (subprocess.DEVNULL, None)
-        return self._start(argv, {**self._orders.environment, **(environment or {})}, (stdin, output), self._before_exec)
+        streams = (subprocess.PIPE, subprocess.PIPE)
+        process = start(argv, self._orders.home, {**self._orders.environment, **environment}, streams, self._before_exec)
+        return process, self.adopt(process)
+
+    def adopt(self, process: subprocess.Popen[bytes]) -> "asyncio.Future[int]":
+        """From here on its end is told."""
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._known[process.pid] = (process, ended)
+        return ended
 
     def start_shell(self, terminal: int) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
         """A login shell whose terminal this is."""
@@ -157,33 +128,8 @@ class Children:
         environment = {**kept, "SHELL": shell, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         # The dash is how login(1) tells any shell, whatever its options, that it is a login shell.
         argv = (f"-{os.path.basename(shell)}",)  # noqa: PTH119
-        return self._start(argv, environment, (terminal, terminal), self._before_shell, executable=shell)
-
-    def _start(
-        self,
-        argv: tuple[str, ...],
-        environment: dict[str, str],
-        streams: tuple[int, int | None],
-        before_exec: Callable[[], None],
-        executable: str | None = None,
-    ) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
-        stdin, output = streams
-        process = subprocess.Popen(
-            argv,
-            executable=executable,
-            cwd=self._orders.home,
-            env=environment,
-            stdin=stdin,
-            stdout=output,
-            stderr=output,
-            bufsize=0,
-            start_new_session=True,
-            # There is one thread here, so this is safe; it cannot be done from outside without a race.
-            preexec_fn=before_exec,
-        )
-        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._known[process.pid] = (process, ended)
-        return process, ended
+        process = start(argv, self._orders.home, environment, (terminal, terminal), self._before_shell, executable=shell)
+        return process, self.adopt(process)
 
     def _before_shell(self) -> None:
         self._before_exec()
@@ -193,9 +139,7 @@ class Children:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def _before_exec(self) -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, self._open_files)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
-            score.write(str(OOM_SCORE))
+        before_exec(self._open_files)
 
     def reap(self) -> None:
         while True:
@@ -385,9 +329,12 @@ class Bridge:
             self._close(end.peer)
 
     def _close(self, end: End) -> None:
-        if self._ends.pop(end.descriptor, None) is not None:
-            # Closing takes it out of the poll as well: nobody else has it.
-            end.connected.close()
+        if self._ends.pop(end.descriptor, None) is None:
+            return
+        if end.watched_for:
+            # Closing would do that as well, unless a child is just being started, which has it for a moment.
+            self._poll.unregister(end.descriptor)
+        end.connected.close()
 
     def _watch(self, end: End) -> None:
         """For what can be done with it now; for nothing, where it would only say again and again that it has ended."""
@@ -555,7 +502,7 @@ async def execute(
 ) -> None:
     argv = tuple(str(word) for word in request["argv"])
     try:
-        process, ended = children.start(argv, environment=request.get("environment"), pipes=True)
+        process, ended = children.start(argv, request.get("environment") or {})
     except (OSError, ValueError) as error:
         writer.write(frame(ERRORS, f"{argv[0] if argv else ''}: {error}\n".encode()))
         writer.write(frame(EXIT, str(COULD_NOT_START).encode()))
@@ -760,50 +707,6 @@ async def hang_up(terminal: Terminal, leader: int, ended: "asyncio.Future[int]")
 # ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_orders() -> Orders:
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        data = os.read(0, CHUNK)
-        if not data:
-            raise SystemExit("Torpor went away before it said what to run")
-        line += data
-    return Orders.parse(bytes(line))
-
-
-def leave_keyring() -> None:
-    """Keys in Torpor's session keyring (a Kerberos ticket, a disk's passphrase) are inherited by whoever it starts."""
-    import ctypes  # there is no other way from the standard library
-
-    keyctl = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
-    if keyctl is not None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        # 1 is KEYCTL_JOIN_SESSION_KEYRING; no name: a new one.
-        if libc.syscall(ctypes.c_long(keyctl), ctypes.c_long(1), None) < 0 and ctypes.get_errno() not in (
-            errno.ENOSYS,
-            errno.EPERM,
-        ):
-            raise SystemExit(f"cannot leave Torpor's session keyring: {os.strerror(ctypes.get_errno())}")
-
-
-def give_up_root(orders: Orders) -> None:
-    if orders.user is not None:
-        os.setgroups([])
-        os.setresgid(orders.user, orders.user, orders.user)
-        os.setresuid(orders.user, orders.user, orders.user)
-    for name, value in orders.limits.items():
-        which = getattr(resource, name)
-        _, hard = resource.getrlimit(which)
-        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(which, (bounded, bounded))
-
-
-def adopt_orphans() -> None:
-    import ctypes  # only where there is no PID namespace; it is slow to load
-
-    set_child_subreaper = 36
-    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
-
-
 class Leash:
     """Standard input: the wish to stop, or the end of Torpor."""
 
@@ -853,19 +756,17 @@ async def end_everything(children: Children, program: "asyncio.Future[int]", gra
         await asyncio.sleep(0.005)
 
 
-async def run(orders: Orders) -> int:
+async def run(begun: Begun) -> int:
     loop = asyncio.get_running_loop()
-    children = Children(orders)
+    orders, children = begun.orders, Children(begun)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the bridge has two for each connection
     leash = Leash()
     loop.add_signal_handler(signal.SIGCHLD, children.reap)
     loop.add_signal_handler(signal.SIGTERM, leash.stop, 10.0)
-    try:
-        _, program = children.start(orders.command)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"cannot start {orders.command[0] if orders.command else 'nothing'}: {error}\n")
-        return COULD_NOT_START
+    program = children.adopt(begun.program)
+    # It may have ended before anybody listened.
+    children.reap()
     leash.listen()
     bridge = Bridge()
     bridge.listen()
@@ -885,16 +786,6 @@ async def run(orders: Orders) -> int:
     return program.result() if program.done() else 128 + signal.SIGKILL
 
 
-def main() -> None:
-    orders = read_orders()
-    if not orders.alone:
-        adopt_orphans()
-    leave_keyring()
-    give_up_root(orders)
-    os.umask(0o022)
+def main(begun: Begun) -> None:
     # Nothing here needs unwinding, and what is left of the tree has ended.
-    os._exit(asyncio.run(run(orders)))
-
-
-if __name__ == "__main__":
-    main()
+    os._exit(asyncio.run(run(begun)))

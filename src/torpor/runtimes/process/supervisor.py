@@ -14,7 +14,7 @@ import structlog
 
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
-from torpor.inside.agent import Orders
+from torpor.inside.program import Orders
 from torpor.ports import Address, Container
 from torpor.runtimes.process import agent_client, processes, sandbox, users
 from torpor.runtimes.process.abilities import Confinement, Network
@@ -154,7 +154,7 @@ class Supervisor:
         confinement, options = self._equipment.confinement, self._equipment.options
         agent = [str(sandbox.interpreter()), "-I", "-S", "-X", "utf8"]
         if confinement.bubblewrap is None:
-            return dying_with_us([*agent, str(sandbox.inside_folder() / "agent.py")], no_new_privileges=True)
+            return dying_with_us([*agent, str(sandbox.inside_folder() / "start.py")], no_new_privileges=True)
         room = sandbox.Room(
             home=self._home,
             etc=self._directory / "etc",
@@ -165,7 +165,7 @@ class Supervisor:
             tmp_bytes=options.tmp_bytes if confinement.bounded_tmp else 0,
         )
         argv = sandbox.argv(
-            confinement.bubblewrap, room, [*agent, f"{sandbox.INSIDE}/agent.py"], mark=self._mark, info_fd=info_fd
+            confinement.bubblewrap, room, [*agent, f"{sandbox.INSIDE}/start.py"], mark=self._mark, info_fd=info_fd
         )
         return [find("pasta") or "pasta", *PASTA, *argv] if confinement.network is Network.PASTA else argv
 

@@ -1,0 +1,147 @@
+"""How does a workspace's program begin?
+
+As soon as it can: this is loaded before everything else inside, and loads little. What stands between the program and Torpor
+(`agent`) takes several times as long to load, and the program need not wait for it.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+CHUNK = 1 << 16
+OOM_SCORE = 300
+"""When memory runs out, the kernel shall take a process of the workspace, not the agent."""
+COULD_NOT_START = 127
+
+
+class Orders(NamedTuple):
+    """The first line on standard input."""
+
+    bridge_fd: int
+    ports_fd: int
+    control_fd: int
+    port: int
+    home: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    user: int | None
+    """Become this user and group (when started as root)."""
+    alone: bool
+    """Whether everything in sight belongs to this container: process 1 of an own PID namespace."""
+    own_network: bool
+    """Whether everything on loopback belongs to this container."""
+    limits: dict[str, int]
+    """Resource limits by name (`RLIMIT_NPROC`), where no cgroup does it."""
+
+    @classmethod
+    def parse(cls, line: bytes) -> "Orders":
+        given: dict[str, Any] = json.loads(line)
+        return cls(**{**given, "command": tuple(given["command"])})
+
+    def line(self) -> bytes:
+        return json.dumps(self._asdict()).encode() + b"\n"
+
+
+class Begun(NamedTuple):
+    orders: Orders
+    program: "subprocess.Popen[bytes]"
+    open_files: tuple[int, int]
+    """How many files whatever is started here may have open; the agent itself needs more."""
+
+
+def begin(orders: Orders) -> Begun:
+    """Starts the program, as nobody but the workspace's own user."""
+    if not orders.alone:
+        adopt_orphans()
+    leave_keyring()
+    give_up_root(orders)
+    os.umask(0o022)
+    open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    streams = (subprocess.DEVNULL, None)
+    try:
+        program = start(orders.command, orders.home, orders.environment, streams, lambda: before_exec(open_files))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"cannot start {orders.command[0] if orders.command else 'nothing'}: {error}\n")
+        raise SystemExit(COULD_NOT_START) from error
+    return Begun(orders, program, open_files)
+
+
+def read_orders() -> Orders:
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        data = os.read(0, CHUNK)
+        if not data:
+            raise SystemExit("Torpor went away before it said what to run")
+        line += data
+    return Orders.parse(bytes(line))
+
+
+def leave_keyring() -> None:
+    """Keys in Torpor's session keyring (a Kerberos ticket, a disk's passphrase) are inherited by whoever it starts."""
+    import ctypes  # there is no other way from the standard library
+
+    keyctl = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
+    if keyctl is not None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        # 1 is KEYCTL_JOIN_SESSION_KEYRING; no name: a new one.
+        if libc.syscall(ctypes.c_long(keyctl), ctypes.c_long(1), None) < 0 and ctypes.get_errno() not in (
+            errno.ENOSYS,
+            errno.EPERM,
+        ):
+            raise SystemExit(f"cannot leave Torpor's session keyring: {os.strerror(ctypes.get_errno())}")
+
+
+def give_up_root(orders: Orders) -> None:
+    if orders.user is not None:
+        os.setgroups([])
+        os.setresgid(orders.user, orders.user, orders.user)
+        os.setresuid(orders.user, orders.user, orders.user)
+    for name, value in orders.limits.items():
+        which = getattr(resource, name)
+        _, hard = resource.getrlimit(which)
+        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (bounded, bounded))
+
+
+def adopt_orphans() -> None:
+    import ctypes  # only where there is no PID namespace; it is slow to load
+
+    set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+
+
+def start(
+    argv: tuple[str, ...],
+    home: str,
+    environment: dict[str, str],
+    streams: tuple[int, int | None],
+    before: Callable[[], None],
+    executable: str | None = None,
+) -> "subprocess.Popen[bytes]":
+    """`streams`: its standard input, and where its output goes."""
+    stdin, output = streams
+    return subprocess.Popen(
+        argv,
+        executable=executable,
+        cwd=home,
+        env=environment,
+        stdin=stdin,
+        stdout=output,
+        stderr=output,
+        bufsize=0,
+        start_new_session=True,
+        # There is one thread here, so this is safe; it cannot be done from outside without a race.
+        preexec_fn=before,
+    )
+
+
+def before_exec(open_files: tuple[int, int]) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
+        score.write(str(OOM_SCORE))
