@@ -119,11 +119,6 @@ async def download(port: int, size: int) -> None:
     await hang_up(writer)
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_256_mb_up_and_down(tmp_path: Path, loop: str) -> None:
-    await there_and_back(tmp_path, loop, 256 * MB)
-
-
-@pytest.mark.deep
-async def test_1_gb_up_and_down(tmp_path: Path) -> None:
-    await there_and_back(tmp_path, "uvloop", 1024 * MB)
+@pytest.mark.parametrize(("loop", "size"), [("asyncio", 256 * MB), ("uvloop", 1024 * MB)], ids=["asyncio", "uvloop, 1 GB"])
+async def test_up_and_down(tmp_path: Path, loop: str, size: int) -> None:
+    await there_and_back(tmp_path, loop, size)

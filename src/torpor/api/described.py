@@ -80,6 +80,8 @@ def describe(app: FastAPI, *, cookie: str) -> dict[str, Any]:
 def _describe_call(path: Path, call: dict[str, Any]) -> None:
     rule = RULES[path]
     call["security"] = [] if isinstance(rule, Anybody) else SIGNED_IN
+    for parameter in call.get("parameters", ()):
+        parameter["schema"] = _if_there(parameter["schema"])
     answers = call["responses"]
     may_be_invalid = answers.pop("422", None) is not None
     if path[1].startswith(V1):
@@ -90,6 +92,14 @@ def _describe_call(path: Path, call: dict[str, Any]) -> None:
         answers["413"] = _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [HTTP_CODES[413]])
     if path in ASKS_A_PROVIDER:
         answers["502"] = _problem(HTTPStatus.BAD_GATEWAY, ["a provider did not manage; `code` is its own word for it"])
+
+
+def _if_there(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out is never null: there is no way to say that in an address or a header."""
+    said = [variant for variant in schema.get("anyOf", ()) if variant != {"type": "null"}]
+    if len(said) != 1:
+        return schema
+    return {**{name: value for name, value in schema.items() if name != "anyOf"}, **said[0]}
 
 
 def _of_rule(rule: Rule) -> Iterable[str]:
