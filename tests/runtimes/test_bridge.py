@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from torpor.inside.agent import SPLICED_AT_ONCE, Bridge
+from torpor.inside.bridge import SPLICED_AT_ONCE, Bridge
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 20
