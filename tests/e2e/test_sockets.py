@@ -158,7 +158,7 @@ async def refuses_newcomers(here: Installation) -> None:
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", here.proxy.port)
-            except ConnectionRefusedError:
+            except ConnectionError:  # refused, or reset when it stood in the queue that was closed
                 return
             writer.close()
             await asyncio.sleep(0.02)
