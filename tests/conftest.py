@@ -9,12 +9,22 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
+import structlog
 
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.store.embedded import EmbeddedPostgres
 
 TEMPLATE = "torpor_template"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_tracebacks() -> None:
+    """As the product logs them. By itself structlog draws them with all locals, for so long that a life runs out meanwhile."""
+    *others, _ = structlog.get_config()["processors"]
+    structlog.configure(
+        [*others, structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
+    )
 
 
 @pytest.fixture(scope="session")
