@@ -10,7 +10,7 @@ BIN := .venv/bin
 APP := src/torpor/dashboard/app
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser test-deep test-sort-deep pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser test-long test-deep test-sort-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
@@ -27,9 +27,9 @@ up: ## the whole product on this machine; Ctrl-C stops it
 	@$(PYTHON) tools/bootstrap.py
 	@exec $(BIN)/torpor up $(ARGS)
 
-test: ## every test but those that need a browser
+test: ## every test but those that need a browser or take minutes
 	@$(PYTHON) tools/bootstrap.py --dev
-	@exec $(BIN)/pytest -n $(JOBS) -m "not browser and not deep" $(ARGS)
+	@exec $(BIN)/pytest -n $(JOBS) -m "not browser and not deep and not long" $(ARGS)
 
 e2e: ## the real product as a user meets it, browser included
 	@$(PYTHON) tools/bootstrap.py --dev
@@ -39,7 +39,11 @@ test-browser: ## only the tests that drive a real Chromium
 	@$(PYTHON) tools/bootstrap.py --dev
 	@exec $(BIN)/pytest -m browser $(ARGS)
 
-test-deep: ## the long ones: homes under random wishes and random kills (CHAOS_SEED=, CHAOS_ROUNDS=)
+test-long: ## every state that there can be, and three controllers that are killed, stopped and cut off
+	@$(PYTHON) tools/bootstrap.py --dev
+	@exec $(BIN)/pytest -n $(CORES) -m long $(ARGS)
+
+test-deep: ## at random, for minutes: homes under random wishes and random kills (CHAOS_SEED=, CHAOS_ROUNDS=)
 	@$(PYTHON) tools/bootstrap.py --dev
 	@exec $(BIN)/pytest -s -m deep --ignore=tests/sort $(ARGS)
 

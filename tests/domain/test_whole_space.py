@@ -64,6 +64,8 @@ from torpor.domain.records import (
 )
 from torpor.domain.states import Operation, Phase, Stage, Wish
 
+pytestmark = pytest.mark.long
+
 # ── the axes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 GENERATION, REVISION = 3, 7

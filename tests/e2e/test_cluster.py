@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.cluster import Cluster, cluster, many, restlessly
 from tests.engine import started_twice
 
-pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.anyio]
 
 WORKSPACES = 1000
 CONTROLLERS = 3
