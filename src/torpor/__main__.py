@@ -1,5 +1,5 @@
 """`python -m torpor` is `torpor`."""
 
-from torpor.cli.main import main
+from torpor.cli.begin import main
 
 main()

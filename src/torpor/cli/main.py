@@ -16,10 +16,6 @@ from torpor.domain.errors import Refused, TorporError
 COMPLETE = "__complete"
 
 
-def main() -> None:
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(argv: Sequence[str]) -> int:
     """One command from its words to its exit code; what went wrong is said, and never as a traceback."""
     if list(argv[:1]) == [COMPLETE]:

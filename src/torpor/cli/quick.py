@@ -1,9 +1,10 @@
 """How is a word of the command line read without waiting for pydantic?
 
-typer hands every value to pydantic, which takes longer to import than most commands take. A word that is wanted as a word needs
-no conversion, and a default is right already; everything else still goes to typer.
+typer hands every value to pydantic, which takes longer to import than most commands take. A word that is wanted as a word, or as
+the name of a file, needs no judgement, and a default is right already; everything else still goes to typer.
 """
 
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -39,8 +40,12 @@ class _AsItIs:
             return () if is_many else None
         if wanted == list[str] and isinstance(value, list | tuple):
             return list(value)
+        if wanted == list[Path] and isinstance(value, list | tuple):
+            return [Path(path) for path in value]
         if not is_many and type(value) is wanted:
             return value
+        if wanted is Path and isinstance(value, str):
+            return Path(value)
         from typer._coercion import build_runtime_param
 
         return build_runtime_param(self._descriptor).coerce(value, param=param, ctx=ctx)

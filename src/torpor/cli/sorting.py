@@ -37,6 +37,7 @@ from torpor.cli.sort_words import (
     report_file,
 )
 from torpor.cli.words import Json
+from torpor.importing import importing
 
 if TYPE_CHECKING:
     from torpor.sort.report import JobReport
@@ -114,7 +115,8 @@ def run(
                 lock=lock_wait,
             ),
         )
-        from torpor.sort.local import run as run_here
+        with importing():
+            from torpor.sort.local import run as run_here
 
         with following() as follow:
             done = run_here(replace(options, follow=follow), cradle)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from torpor.importing import importing
 from torpor.sort.codec import from_plain, to_plain
 from torpor.sort.ending import Ending, Left
 from torpor.sort.errors import SortError, Unavailable
@@ -34,16 +35,28 @@ class Ended:
     """As of `subprocess`: negative for a signal."""
 
 
+_ahead: list[subprocess.Popen[bytes]] = []
+
+
+def begin_ahead() -> None:
+    """Before anybody knows if it is wanted. If nobody takes it, its input ends with this process, and it with its input."""
+    _ahead.append(_begin())
+
+
+def _begin() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from torpor.sort.cradle import rock; rock()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
 class Cradle:
     """The side of the command."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", "from torpor.sort.cradle import rock; rock()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._process = _ahead.pop() if _ahead else _begin()
         assert self._process.stdin
         assert self._process.stdout
         self._input, self._output = self._process.stdin, self._process.stdout
@@ -78,8 +91,9 @@ class Cradle:
 
 def rock() -> None:
     """The process itself: it has one thread, for only such a one can be forked safely."""
-    from torpor.sort.options import WorkerOptions
-    from torpor.sort.worker import work
+    with importing():
+        from torpor.sort.options import WorkerOptions
+        from torpor.sort.worker import work
 
     def begin(told: Any) -> int:
         options = from_plain(WorkerOptions, told["options"])

@@ -1,0 +1,30 @@
+"""What does a command do before it has read its own words?
+
+To import what a command line needs takes longer than many a command. So what takes longest is begun before that.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from torpor.importing import importing
+
+HELP = frozenset({"-h", "--help"})
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    # The sort computes with whole numbers only: the threads that NumPy's linear algebra begins would turn round and wait.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if is_sort(words):
+        from torpor.sort.cradle import begin_ahead
+
+        begin_ahead()
+    with importing():
+        from torpor.cli.main import run
+    sys.exit(run(words))
+
+
+def is_sort(words: Sequence[str]) -> bool:
+    """Will workers be wanted? Who is refused meanwhile leaves them alone, and they end with him."""
+    return list(words[:2]) == ["sort", "run"] and HELP.isdisjoint(words)
