@@ -14,9 +14,10 @@ HELP = frozenset({"-h", "--help"})
 
 def main() -> None:
     words = sys.argv[1:]
-    # The sort computes with whole numbers only: the threads that NumPy's linear algebra begins would turn round and wait.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if is_sort(words):
+    if words[:1] == ["sort"]:
+        # It computes with whole numbers only: the threads that NumPy begins for linear algebra would turn round and wait.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if wants_workers(words):
         from torpor.sort.cradle import begin_ahead
 
         begin_ahead()
@@ -25,6 +26,6 @@ def main() -> None:
     sys.exit(run(words))
 
 
-def is_sort(words: Sequence[str]) -> bool:
-    """Will workers be wanted? Who is refused meanwhile leaves them alone, and they end with him."""
+def wants_workers(words: Sequence[str]) -> bool:
+    """Who is refused meanwhile leaves them alone, and they end with him."""
     return list(words[:2]) == ["sort", "run"] and HELP.isdisjoint(words)
