@@ -15,8 +15,7 @@ from tests.sort.kernels.oracle import key_of, records_of
 from torpor.sort.errors import Refused
 from torpor.sort.generate import generate
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
-from torpor.sort.sizes import BLOCK
-from torpor.sort.validate import Validation, summary, validate
+from torpor.sort.validate import PIECE, Validation, summary, validate
 
 
 def expected(form: Format, records: Sequence[bytes]) -> Validation:
@@ -52,9 +51,9 @@ def test_like_one_record_after_the_other(tmp_path: Path, case: tuple[Format, byt
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("form", [GENSORT, Fixed(50, 45, 3), Lines()])
 def test_over_many_blocks_in_order_and_not(tmp_path: Path, threads: int, form: Format) -> None:
-    generate(60_000, tmp_path / "unsorted", ascii=True, skew=True)
+    generate(70_000, tmp_path / "unsorted", ascii=True, skew=True)
     records = records_of(form, (tmp_path / "unsorted").read_bytes())
-    assert len(b"".join(records)) > 2 * BLOCK
+    assert len(b"".join(records)) > 2 * PIECE
     assert validate([tmp_path / "unsorted"], form, threads=threads) == expected(form, records)
     records.sort(key=key_of(form))
     (tmp_path / "sorted").write_bytes(b"".join(records))
@@ -66,10 +65,10 @@ def test_over_many_blocks_in_order_and_not(tmp_path: Path, threads: int, form: F
 
 def test_one_swap_at_every_kind_of_place(tmp_path: Path) -> None:
     """Also where one block ends and the next begins."""
-    generate(45_000, tmp_path / "unsorted")
+    generate(70_000, tmp_path / "unsorted")
     records = sorted(records_of(GENSORT, (tmp_path / "unsorted").read_bytes()))
     path = tmp_path / "swapped"
-    for number in (1, 2, BLOCK // 100 - 1, BLOCK // 100, BLOCK // 100 + 1, 2 * (BLOCK // 100), 44_999):
+    for number in (1, 2, PIECE // 100 - 1, PIECE // 100, PIECE // 100 + 1, 2 * (PIECE // 100), 69_999):
         swapped = records.copy()
         swapped[number - 1], swapped[number] = swapped[number], swapped[number - 1]
         path.write_bytes(b"".join(swapped))
@@ -164,17 +163,18 @@ def test_a_key_is_less_than_the_same_with_zeros_behind(tmp_path: Path, key: byte
         assert validate([tmp_path / "lines"], Lines()) == expected(Lines(), records)
 
 
-def test_a_line_longer_than_a_block(tmp_path: Path) -> None:
-    records = [b"a" * (BLOCK + 5) + b"\n", b"a" * (2 * BLOCK) + b"\n", b"b\n"]
+def test_a_line_longer_than_a_piece(tmp_path: Path) -> None:
+    records = [b"a" * (PIECE + 5) + b"\n", b"a" * (2 * PIECE) + b"\n", b"b\n"]
     (tmp_path / "lines").write_bytes(b"".join(records))
     assert validate([tmp_path / "lines"], Lines(), threads=2) == expected(Lines(), records)
 
 
 def test_progress_adds_up_to_the_size(tmp_path: Path) -> None:
-    generate(60_000, tmp_path / "records")
+    records = 2 * PIECE // 100 + 1
+    generate(records, tmp_path / "records")
     heard: list[int] = []
     validate([tmp_path / "records"], threads=3, progress=heard.append)
-    assert sum(heard) == 6_000_000
+    assert sum(heard) == records * 100
     assert len(heard) == 3
 
 

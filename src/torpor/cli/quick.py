@@ -1,7 +1,7 @@
 """How is a word of the command line read without waiting for pydantic?
 
-typer hands every value to pydantic, which takes longer to import than most commands take. A word that is wanted as a word, or as
-the name of a file, needs no judgement, and a default is right already; everything else still goes to typer.
+typer hands every value to pydantic, which takes longer to import than most commands take. A word that is wanted as a word, or
+as the name of a file, needs no judgement, and a default is right already; everything else still goes to typer.
 """
 
 from pathlib import Path

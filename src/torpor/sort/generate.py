@@ -13,10 +13,9 @@ import numpy as np
 from torpor.sort.errors import Refused
 from torpor.sort.files import PARTIAL, Writer, broken
 from torpor.sort.kernels.lcg import LENGTH, MODULUS, SPAN, ascii_records, binary_records
-from torpor.sort.sizes import BLOCK
 from torpor.sort.spreading import default_threads, spread
 
-RECORDS_AT_ONCE = BLOCK // LENGTH // SPAN * SPAN
+RECORDS_AT_ONCE = 2 * SPAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,15 @@ def generate(
     _check(records, path, first)
     fill = ascii_records if ascii else binary_records
     workspace = _Workspace()
-    told = threading.Lock()
+    turn, told = threading.Lock(), threading.Lock()
     with _whole_or_nothing(path) as writer:
 
         def make(begin: int) -> None:
             block = workspace.records[: min(RECORDS_AT_ONCE, records - begin) * LENGTH]
             fill(first + begin, block, skew=skew)
-            writer.write_at(block, begin * LENGTH)
+            # The kernel lets one write to a file at a time, and whoever waits for that in the kernel turns round and round.
+            with turn:
+                writer.write_at(block, begin * LENGTH)
             if progress is not None:
                 with told:
                     progress(len(block))

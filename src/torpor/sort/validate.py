@@ -15,14 +15,15 @@ from torpor.sort.buffers import Room
 from torpor.sort.errors import Refused
 from torpor.sort.inputs import Reader, chunks, find
 from torpor.sort.kernels.batch import PREFIX_BYTES, Batch, LineBatch, batch_of
-from torpor.sort.kernels.crc32 import Crc32
+from torpor.sort.kernels.crc32 import BLOCK, Crc32
 from torpor.sort.place import OUTPUT
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 from torpor.sort.segments import Chunk
-from torpor.sort.sizes import BLOCK
 from torpor.sort.spreading import default_threads, spread
 
 MODULUS = 1 << 128
+PIECE = 2 * BLOCK
+"""What one thread reads at once."""
 
 Flags = NDArray[np.bool_]
 
@@ -75,7 +76,7 @@ class _Workspace(threading.local):
     """What one thread uses for one piece after the other."""
 
     def __init__(self, format: Format) -> None:
-        self.room = Room(BLOCK)
+        self.room = Room(PIECE)
         self.checksum = _checksum_of(format)
 
 
@@ -88,7 +89,7 @@ def validate(
 ) -> Validation:
     """All files as one sequence; `progress` hears how many more bytes were read, one call at a time."""
     inputs = find([file for path in paths for file in _files(path)], format)
-    pieces = chunks(inputs, format, BLOCK)
+    pieces = chunks(inputs, format, PIECE)
     found = Validation()
     done: dict[int, Validation] = {}
     following = 0

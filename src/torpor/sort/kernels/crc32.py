@@ -19,8 +19,9 @@ Flags = NDArray[np.bool_]
 
 LONGEST_TABLED = 256
 """Longer records go through zlib: the tables would outgrow every cache, and a call costs less than what it does."""
-BLOCK = 800 * 1024
-"""What is looked up at once: more falls out of the cache from one column to the next, less pays for more calls."""
+BLOCK = 1600 * 1024
+"""What is looked up at once: more falls out of the cache from one column to the next, with less threads wait for each other
+between two calls longer than the calls take."""
 SAMPLE = 64
 """Records that are looked at for what they have in common before all of them are."""
 FEWEST_EXAMINED = 1024
