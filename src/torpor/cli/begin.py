@@ -6,6 +6,7 @@ To import what a command line needs takes longer than many a command. So what ta
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from torpor.importing import importing
 
@@ -17,15 +18,20 @@ def main() -> None:
     if words[:1] == ["sort"]:
         # It computes with whole numbers only: the threads that NumPy begins for linear algebra would turn round and wait.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if wants_workers(words):
-        from torpor.sort.cradle import begin_ahead
+    with begun(words):
+        with importing():
+            from torpor.cli.main import run
+        code = run(words)
+    sys.exit(code)
 
-        begin_ahead()
-    with importing():
-        from torpor.cli.main import run
-    sys.exit(run(words))
+
+def begun(words: Sequence[str]) -> AbstractContextManager[None]:
+    if not wants_workers(words):
+        return nullcontext()
+    from torpor.sort.cradle import ahead
+
+    return ahead()
 
 
 def wants_workers(words: Sequence[str]) -> bool:
-    """Who is refused meanwhile leaves them alone, and they end with him."""
     return list(words[:2]) == ["sort", "run"] and HELP.isdisjoint(words)

@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,9 +38,18 @@ class Ended:
 _ahead: list[subprocess.Popen[bytes]] = []
 
 
-def begin_ahead() -> None:
-    """Before anybody knows if it is wanted. If nobody takes it, its input ends with this process, and it with its input."""
+@contextmanager
+def ahead() -> Iterator[None]:
+    """Begins before anybody knows if it is wanted. Whoever takes it ends it; else it ends here."""
     _ahead.append(_begin())
+    try:
+        yield
+    finally:
+        for process in _ahead:
+            process.kill()
+            with process:
+                pass
+        _ahead.clear()
 
 
 def _begin() -> subprocess.Popen[bytes]:
