@@ -25,6 +25,8 @@ from torpor.proxy.head import (
     head_ends,
     name_of,
     parse,
+    parse_next,
+    pass_next_on,
     pass_on,
 )
 
@@ -190,6 +192,72 @@ def test_another_parser_reads_what_we_read(target: bytes, given_headers: list[tu
     assert seen.target == target
     assert seen.headers == list(parse(passed).headers)
     assert seen.keeps_alive
+
+
+# ── the next on its connection ────────────────────────────────────────────────────────────────────────────────────────
+
+lines_behind = st.lists(
+    st.sampled_from(
+        [b"Cookie: a=1; torpor_door=x", b"Authorization: Bearer torpor_x", b"Connection: close", b"Connection: a", b"A: b"]
+    ),
+    max_size=4,
+)
+first_lines = st.tuples(
+    st.sampled_from([b"GET", b"POST", b"G", b"", b" "]),
+    st.one_of(
+        targets, st.binary(max_size=8), st.sampled_from([b"/", b"*", b"//", b"http://localhost/a", b"/a HTTP/1.1\r\nA: b"])
+    ),
+    st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/1", b""]),
+).map(b" ".join)
+
+
+def read(raw: bytes) -> Head | None:
+    try:
+        return parse(raw)
+    except BadHead:
+        return None
+
+
+@given(first_lines, first_lines, lines_behind, lines_behind | st.none())
+def test_what_is_read_by_what_came_before_is_what_is_read_anew(
+    first: bytes, second: bytes, behind: list[bytes], others: list[bytes] | None
+) -> None:
+    last_raw, raw = made(first, HOST, *behind), made(second, HOST, *(behind if others is None else others))
+    last, anew = read(last_raw), read(raw)
+    head = None if last is None else parse_next(raw, last_raw, last)
+    if last is None or head is None:
+        return
+    assert head == anew
+    assert anew is not None
+    assert (head.parts, head.shown, head.framing, head.closes, head.host) == (
+        anew.parts,
+        anew.shown,
+        anew.framing,
+        anew.closes,
+        anew.host,
+    )
+    for to_workspace in (True, False):
+        before = pass_on(last, Origin("::1"), to_workspace=to_workspace)
+        assert pass_next_on(before, head) == pass_on(anew, Origin("::1"), to_workspace=to_workspace)
+
+
+def test_only_another_target_is_read_by_what_came_before() -> None:
+    last_raw = made(b"GET /a HTTP/1.1", HOST, b"A: b")
+    last = parse(last_raw)
+
+    def next_one(*lines: bytes) -> Head | None:
+        return parse_next(made(*lines), last_raw, last)
+
+    found = next_one(b"GET /b?c=%20 HTTP/1.1", HOST, b"A: b")
+    assert found is not None
+    assert (found.target, found.headers is last.headers) == (b"/b?c=%20", True)
+    assert next_one(b"GET /b HTTP/1.1", HOST, b"A: c") is None
+    assert next_one(b"HEAD /b HTTP/1.1", HOST, b"A: b") is None
+    assert next_one(b"GET /b HTTP/1.0", HOST, b"A: b") is None
+    assert next_one(b"GET http://localhost/b HTTP/1.1", HOST, b"A: b") is None
+    assert next_one(b"GET /b c HTTP/1.1", HOST, b"A: b") is None
+    assert next_one(b"GET /b\tc HTTP/1.1", HOST, b"A: b") is None
+    assert next_one(b"GET /b\0 HTTP/1.1", HOST, b"A: b") is None
 
 
 def test_an_absolute_target_becomes_the_path_that_it_names() -> None:

@@ -68,6 +68,42 @@ async def test_requests_of_all_kinds_follow_each_other(stage: Stage) -> None:
     await hang_up(writer)
 
 
+async def test_what_was_asked_before_makes_no_difference(stage: Stage) -> None:
+    for host in ("ada", "localhost"):
+        await stage.serve(host, echo_heads)
+    mine, other = "Cookie: torpor_door=a; mine=1", "Cookie: torpor_door=a; mine=2"
+    asked = [
+        made(line, f"Host: {host}", *more)
+        for line, host, more in [
+            ("GET /a HTTP/1.1", "ada.localhost", [mine]),
+            ("GET /b?c=%20&d HTTP/1.1", "ada.localhost", [mine]),
+            ("GET /b?c=%20&d HTTP/1.1", "ada.localhost", [mine]),
+            ("GET /b?c=%20&d HTTP/1.1", "ada.localhost", [other]),
+            ("DELETE /b?c=%20&d HTTP/1.1", "ada.localhost", [other]),
+            ("GET /b HTTP/1.1", "localhost", [other]),
+            ("GET /a HTTP/1.1", "localhost", [other]),
+            ("GET http://localhost/c HTTP/1.1", "localhost", [other]),
+            ("GET /d HTTP/1.1", "localhost", [other]),
+            (f"GET /{'e' * 3000} HTTP/1.1", "localhost", [other]),
+            ("GET /f HTTP/1.1", "localhost", [other]),
+            ("GET /f HTTP/1.1", "ada.localhost", [other, "Authorization: Bearer torpor_x"]),
+            ("GET /g HTTP/1.1", "ada.localhost", [other, "Authorization: Bearer torpor_x"]),
+        ]
+    ]
+    alone: list[bytes] = []
+    for raw in asked:
+        reader, writer = await stage.open()
+        writer.write(raw)
+        alone.append((await read_answer(reader)).body)
+        await hang_up(writer)
+    assert alone[1].startswith(b"GET /b?c=%20&d HTTP/1.1\r\nHost: ada.localhost\r\nCookie: mine=1\r\n")
+    reader, writer = await stage.open()
+    for raw, expected in zip(asked, alone, strict=True):
+        writer.write(raw)
+        assert (await read_answer(reader)).body == expected
+    await hang_up(writer)
+
+
 async def test_requests_sent_at_once_are_answered_in_order(stage: Stage) -> None:
     async def sometimes_slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

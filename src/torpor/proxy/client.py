@@ -14,7 +14,20 @@ import structlog
 from torpor.proxy.answer import AnswerHead
 from torpor.proxy.body import Body
 from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.head import END, NO_BODY, UNTIL_CLOSE, BadHead, Framing, Head, Origin, head_ends, parse, pass_on
+from torpor.proxy.head import (
+    END,
+    NO_BODY,
+    UNTIL_CLOSE,
+    BadHead,
+    Framing,
+    Head,
+    Origin,
+    head_ends,
+    parse,
+    parse_next,
+    pass_next_on,
+    pass_on,
+)
 from torpor.proxy.outcomes import Outcome
 from torpor.proxy.patience import MOST_HELD_BYTES, READ_AGAIN_BYTES, REMEMBERED_BYTES, Patience
 from torpor.proxy.saying import BROKEN, SLOW_BODY, STOPPING, TOO_MANY, count, refused, render
@@ -211,11 +224,12 @@ class Client(asyncio.Protocol):
                 return
             end += 4
             raw = data if end == len(data) else data[:end]
-            if raw != self._raw or self._head is None:
-                head = parse(raw)
-                self._raw = raw if len(raw) <= REMEMBERED_BYTES else b""
-            else:
-                head = self._head
+            head = self._head
+            if raw != self._raw or head is None:
+                is_short = len(raw) <= REMEMBERED_BYTES
+                next_one = parse_next(raw, self._raw, head) if is_short and self._raw and head is not None else None
+                head = next_one or parse(raw)
+                self._raw = raw if is_short else b""
         except BadHead as bad:
             self._head = None
             self._reply(refused(bad), closes=True)
@@ -276,16 +290,22 @@ class Client(asyncio.Protocol):
         assert head is not None
         self._passing = verdict
         self._tie = verdict.use.requested()
-        said = (head, self._origin, verdict.to_workspace)
-        if said != self._said:
-            self._said = said
-            self._message = pass_on(head, self._origin, to_workspace=verdict.to_workspace)
+        self._put_into_words(head, verdict.to_workspace)
         if self._may_reuse:
             upstream = self._traffic.pool.take(verdict.address, self.moved_at)
             if upstream is not None:
                 self._ask(upstream)
                 return
         self._connect(verdict)
+
+    def _put_into_words(self, head: Head, to_workspace: bool) -> None:
+        """As it goes on; of what was said last as much is said again as can be."""
+        said = self._said
+        if said is None or said[0].headers is not head.headers or said[1:] != (self._origin, to_workspace):
+            self._message = pass_on(head, self._origin, to_workspace=to_workspace)
+        elif said[0] is not head:
+            self._message = pass_next_on(self._message, head)
+        self._said = (head, self._origin, to_workspace)
 
     def ask_again(self) -> None:
         """The connection that was used once more had ended."""

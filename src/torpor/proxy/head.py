@@ -290,6 +290,21 @@ class Head:
     def wants_html(self) -> bool:
         return b"text/html" in b",".join(self.values(b"accept")).lower()
 
+    def towards(self, target: bytes) -> "Head":
+        """The same about something else. What was found out about its headers is shared, not found out again."""
+        head = object.__new__(Head)
+        for name, value in (
+            ("method", self.method),
+            ("target", target),
+            ("version", self.version),
+            ("headers", self.headers),
+            ("_by_name", self._by_name),
+            ("_parts", self._parts),
+            ("_shown", self._shown),
+        ):
+            object.__setattr__(head, name, value)
+        return head
+
     def render(self) -> bytes:
         lines = [b"%s %s %s" % (self.method, self.target, self.version), *(b"%s: %s" % header for header in self.headers)]
         return b"\r\n".join(lines) + END
@@ -339,6 +354,18 @@ def parse(raw: bytes) -> Head:
     if not target.startswith(b"/") or method == b"CONNECT":
         head = _origin_form(head, hosts[0])
     return _one_length(head)
+
+
+def parse_next(raw: bytes, last_raw: bytes, last: Head) -> Head | None:
+    """What `parse` would say, where nothing but the target differs from the last one on its connection; else None."""
+    end = raw.find(b"\r\n")
+    if raw[end:] != last_raw[last_raw.find(b"\r\n") :]:
+        return None
+    before, behind = last.method + b" ", b" " + last.version
+    target = raw[len(before) : end - len(behind)]
+    if not target.startswith(b"/") or target.translate(None, _VISIBLE) or raw[:end] != before + target + behind:
+        return None
+    return last.towards(target)
 
 
 def text_lines(raw: bytes) -> list[bytes] | None:
@@ -454,6 +481,11 @@ def pass_on(head: Head, origin: Origin, *, to_workspace: bool) -> bytes:
         lines.append(b"Connection: close")
     lines.append(_FORWARDED % (origin.client.encode("ascii"), origin.scheme, head.values(b"host")[0]))
     return b"\r\n".join(lines)
+
+
+def pass_next_on(message: bytes, head: Head) -> bytes:
+    """What `pass_on` would say, where this is what it said last, and nothing but the target differs."""
+    return b"%s %s %s%s" % (head.method, head.target, head.version, message[message.index(b"\r\n") :])
 
 
 def _pass_one_on(part: Part, header: Header, *, is_upgrade: bool, to_workspace: bool) -> tuple[bytes, ...]:
