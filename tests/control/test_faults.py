@@ -93,6 +93,31 @@ async def test_a_vanished_volume_is_lost_data_and_never_an_empty_home(database_u
         await here.until_phase("demo", Phase.RUNNING)
 
 
+async def test_a_volume_that_vanishes_the_moment_its_workspace_comes_to_rest_is_missed(database_url: str) -> None:
+    async with plant(database_url, runs=False) as here:
+        pace = here.controller._pace
+
+        async def step() -> Phase:
+            await here.controller.look(await pace.next())
+            return (await here.show("demo")).phase
+
+        workspace_id = (await here.wishes.create(here.user, name="demo")).id
+        while await step() is not Phase.RUNNING:
+            pass
+        await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+        while await step() is not Phase.STANDBY:
+            pass
+        # Before the look that would have seen it at rest comes the one at everything, whose time it just is.
+        del here.world.volumes[Home(workspace_id, 1)]
+        here.controller.hint()
+        for _ in range(10):
+            if await step() is Phase.ERROR:
+                break
+        lost = (await here.show("demo")).error
+        assert lost is not None
+        assert lost.reason is Reason.DATA_LOST
+
+
 async def test_a_vanished_volume_is_not_rolled_back_to_an_older_archive(database_url: str) -> None:
     async with plant(database_url) as here:
         workspace_id = await asleep(here)

@@ -43,6 +43,24 @@ async def test_what_is_due_comes_before_everything_else(pace: Pace, clock: Clock
     assert await pace.next() == frozenset({"b"})
 
 
+async def test_what_a_look_at_everything_comes_before_goes_along_until_one_succeeds(pace: Pace, clock: Clock) -> None:
+    pace.look_again("a", 2)
+    pace.look_again("b", 20)
+    pace.hint("c")
+    clock.now = 10
+    assert await pace.next() is None
+    assert pace.along == {"a", "b", "c"}
+    pace.look_again("d", 1)
+    pace.retry_everything()
+    clock.now = 12
+    assert await pace.next() is None
+    assert pace.along == {"a", "b", "c", "d"}
+    pace.took_along()
+    clock.now = 22
+    assert await pace.next() is None
+    assert pace.along == frozenset()
+
+
 async def test_a_hint_ends_the_wait_at_once(pace: Pace) -> None:
     waiting = asyncio.create_task(pace.next())
     await asyncio.sleep(0)

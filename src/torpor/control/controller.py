@@ -200,7 +200,7 @@ class Controller:
         if only is not None:
             return await self._store.load_these(hold, only)
         whole = self._attention.to_read(hold.shards) if not self._holding_back.is_latched else frozenset[int]()
-        return await self._store.load_due(hold, whole=whole, also=self._attention.suspects)
+        return await self._store.load_due(hold, whole=whole, also=self._attention.suspects | self._pace.along)
 
     async def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed]) -> Decided:
         decided: Decided = {}
@@ -221,6 +221,7 @@ class Controller:
             for unknown in only - {one.id for one in loaded.workspaces} - loaded.elsewhere:
                 self._attention.is_at_rest(unknown, survey.of(unknown))
             return
+        self._pace.took_along()
         # Their rows may say that they are at rest.
         self._attention.suspects = frozenset(one for one, (_, decision) in decided.items() if not decision.verdict.is_certain)
         if self._attention.looked(hold.shards, loaded.whole):

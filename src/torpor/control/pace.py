@@ -29,6 +29,8 @@ class Pace:
         self._hints: set[str] = set()
         self._full_at = clock()
         self._hinted = asyncio.Event()
+        self.along: frozenset[str] = frozenset()
+        """Those whose own look a look at everything came before: it takes them along, until one has succeeded."""
 
     def hint(self, *workspace_ids: str) -> None:
         """Look at these at once; without any: at everything."""
@@ -49,6 +51,10 @@ class Pace:
         """The last look at everything did not work out."""
         self._full_at = min(self._full_at, self._clock() + self.active_s)
 
+    def took_along(self) -> None:
+        """The last look at everything did work out."""
+        self.along = frozenset()
+
     async def next(self) -> frozenset[str] | None:
         """Wait until something is due: these workspaces, or None for everything."""
         while True:
@@ -56,6 +62,8 @@ class Pace:
             now = self._clock()
             if now >= self._full_at:
                 self._full_at = now + self._idle_s
+                # A row at rest is not read with everything: what was to be seen of it would be seen much later.
+                self.along |= self._hints | self._due.keys()
                 self._due.clear()
                 self._hints.clear()
                 return None
