@@ -304,6 +304,7 @@ def test_a_deactivated_user_is_out_at_once(admin: Seat, visit: Callable[..., Sea
     dialog.get_by_label("Password").fill("a long enough password")
     dialog.get_by_label("May run at once").fill("1")
     dialog.get_by_role("button", name="Create").click()
+    expect(admin.page.locator('[data-user="carol"]')).to_be_visible()
     carol = visit()
     carol.enter("carol", "a long enough password")
     expect(carol.page.locator(".room")).to_contain_text("0 of your 1 places")
