@@ -34,21 +34,24 @@ def silence() -> Iterator[Silence]:
 async def test_others_go_on_while_a_store_is_silent(silence: Silence) -> None:
     quiet = HomeArchives("s3://bucket", silence.options)
     asked = [asyncio.create_task(quiet.manifest_root(KEY)) for _ in range(100)]
-    await asyncio.sleep(0.3)
-    assert len(silence.visitors) == archives.CALLS_AT_ONCE
-    began = time.monotonic()
-    await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.01) for _ in range(10)))
-    assert time.monotonic() - began < 1
-    await quiet.close()
-    with pytest.raises(Unavailable):
-        await quiet.manifest_root(KEY)
-    for task in asked:
-        task.cancel()
-    await asyncio.wait(asked)
+    try:
+        async with asyncio.timeout(20):
+            while len(silence.visitors) < archives.CALLS_AT_ONCE:
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.01) for _ in range(10)))
+        assert len(silence.visitors) == archives.CALLS_AT_ONCE
+        await quiet.close()
+        with pytest.raises(Unavailable):
+            await quiet.manifest_root(KEY)
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.wait(asked)
 
 
 async def test_a_crowd_shares_one_look(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "REACHABLE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(archives, "REACHABLE_TIMEOUT_S", 1.0)
     quiet = HomeArchives("s3://bucket", silence.options)
     impatient = asyncio.create_task(quiet.reachable())
     await asyncio.sleep(0)
@@ -90,7 +93,7 @@ def test_the_interpreter_ends_all_the_same(silence: Silence) -> None:
         "async def main():\n"
         "    quiet = HomeArchives('s3://bucket', json.loads(sys.argv[1]))\n"
         "    asked = [asyncio.create_task(quiet.manifest_root(ArchiveKey('w', 'o'))), asyncio.create_task(quiet.reachable())]\n"
-        "    await asyncio.wait(asked, timeout=0.5)\n"
+        "    await asyncio.wait(asked, timeout=2)\n"
         "    await quiet.close()\n"
         "asyncio.run(main())\n"
     )
