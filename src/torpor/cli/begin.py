@@ -26,6 +26,7 @@ def main() -> None:
 
 
 def begun(words: Sequence[str]) -> AbstractContextManager[None]:
+    """What takes longest, if it will be wanted; in vain it ends with the block."""
     if not wants_workers(words):
         return nullcontext()
     from torpor.sort.cradle import ahead
