@@ -9,6 +9,11 @@ JOBS   ?= $(shell expr $(CORES) + 1)
 BIN := .venv/bin
 APP := src/torpor/dashboard/app
 
+SETUP     := $(PYTHON) tools/bootstrap.py
+SETUP_DEV := $(SETUP) --dev
+# `up` and the tests run workspaces: what confines them is installed where that is possible.
+CONFINE   := $(BIN)/python -m tools.packages
+
 .DEFAULT_GOAL := help
 .PHONY: help setup up test check format docs bench e2e test-browser test-long test-deep test-sort-deep pins clean
 
@@ -20,39 +25,39 @@ help: ## this list
 	@echo '  ARGS="..." is handed on (make up ARGS="--port 9000"), PYTHON=... chooses the interpreter, JOBS=... the number of test workers.'
 
 setup: ## build .venv with everything for development; the others do it by themselves
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV)
 	@echo "setup: ready, the command is $(BIN)/torpor"
 
 up: ## the whole product on this machine; Ctrl-C stops it
-	@$(PYTHON) tools/bootstrap.py
+	@$(SETUP) && $(CONFINE)
 	@exec $(BIN)/torpor up $(ARGS)
 
 test: ## every test but those that need a browser or take minutes
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -n $(JOBS) -m "not browser and not deep and not long" $(ARGS)
 
 e2e: ## the real product as a user meets it, browser included
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -m "e2e or browser" $(ARGS)
 
 test-browser: ## only the tests that drive a real Chromium
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -m browser $(ARGS)
 
 test-long: ## every state that there can be, and three controllers that are killed, stopped and cut off
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -n $(CORES) -m long $(ARGS)
 
 test-deep: ## at random, for minutes: homes under random wishes and random kills (CHAOS_SEED=, CHAOS_ROUNDS=)
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -s -m deep --ignore=tests/sort $(ARGS)
 
 test-sort-deep: ## the sort killed in every state at every moment, and at random (CHAOS_SEED=, CHAOS_ROUNDS=)
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV)
 	@exec $(BIN)/pytest -n $(CORES) -m deep tests/sort $(ARGS)
 
 check: ## style, types, layers, and documents against the source
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -62,20 +67,20 @@ check: ## style, types, layers, and documents against the source
 	$(BIN)/python -m tools.docs --check
 
 format: ## let ruff write the style
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 docs: ## draw the reference pages from the source
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV)
 	$(BIN)/python -m tools.docs
 
 bench: ## every benchmark, one after the other
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV)
 	@set -e; for file in $$(grep -l __main__ bench/*.py); do echo "== $$file"; $(BIN)/python $$file $(ARGS); done
 
 pins: ## choose and pin the newest allowed versions, with hashes and without addresses
-	@$(PYTHON) tools/bootstrap.py --dev
+	@$(SETUP_DEV)
 	$(PIN) pyproject.toml --group setup -o pins/runtime.txt
 	$(PIN) pyproject.toml --group setup --group dev -c pins/runtime.txt -o pins/dev.txt
 	$(PIN) --group bench -c pins/runtime.txt -o pins/bench.txt

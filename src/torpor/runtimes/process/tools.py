@@ -1,23 +1,17 @@
 """Which programs of this machine does the runtime use, and how does it call them?"""
 
 import asyncio
-import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 
 from torpor.runtimes.process.patience import to_the_end
+from torpor.system_packages import find
 
-# A service's PATH often lacks the administrators' folders, where ip and iptables lie.
-SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+__all__ = ["ToolFailed", "call", "find"]
 
 
 class ToolFailed(Exception):
     """One of the machine's own tools did not do as asked; its words are the message."""
-
-
-def find(name: str) -> str | None:
-    return shutil.which(name, path=os.environ.get("PATH", "") + ":" + SEARCH)
 
 
 async def call(*argv: str, stdin: str = "", within_s: float = 10.0) -> str:

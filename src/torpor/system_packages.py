@@ -1,0 +1,50 @@
+"""Name the system packages that confinement needs, and the command that installs them."""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+
+# A service's PATH often lacks the administrators' folders, where ip and iptables lie.
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# The package that brings each tool, and another manager's name for it.
+PACKAGE_OF: Mapping[str, str] = {
+    "bwrap": "bubblewrap",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "iptables-restore": "iptables",
+    "nsenter": "util-linux",
+    "pasta": "passt",
+}
+OTHER_NAMES: Mapping[str, Mapping[str, str]] = {"dnf": {"iproute2": "iproute"}}
+
+INSTALL: Mapping[str, tuple[str, ...]] = {
+    "apt-get": ("apt-get", "install", "-y", "--no-install-recommends"),
+    "dnf": ("dnf", "install", "-y"),
+    "apk": ("apk", "add"),
+}
+
+# What root needs to confine files, processes and network. Other users need pasta instead of ip and iptables.
+NEEDED_BY_ROOT = ("bwrap", "ip", "iptables", "iptables-restore", "nsenter")
+
+
+def find(tool: str) -> str | None:
+    """Return the path of a tool of this machine."""
+    return shutil.which(tool, path=os.environ.get("PATH", "") + ":" + SEARCH)
+
+
+def manager() -> str | None:
+    """Return the package manager of this machine, or None."""
+    return next((name for name in INSTALL if find(name)), None)
+
+
+def packages_of(tools: Iterable[str], name: str) -> tuple[str, ...]:
+    """Return the packages that bring these tools, as this package manager calls them."""
+    other = OTHER_NAMES.get(name, {})
+    return tuple(dict.fromkeys(other.get(PACKAGE_OF[tool], PACKAGE_OF[tool]) for tool in tools))
+
+
+def install_command(tools: Iterable[str]) -> str:
+    """Return the command that installs these tools here; Debian's where the package manager is unknown."""
+    name = manager() or "apt-get"
+    return " ".join((*INSTALL[name], *packages_of(tools, name)))
