@@ -18,6 +18,27 @@ from torpor.store.embedded import EmbeddedPostgres
 TEMPLATE = "torpor_template"
 
 
+class SkippedTests:
+    """Write down which tests were skipped, so that CI can run them where nothing is missing."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self._names.add(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if session.config.cache is not None:
+            session.config.cache.set("torpor/skipped", sorted(self._names))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A worker of pytest-xdist sends its reports to the process that started it.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SkippedTests())
+
+
 @pytest.fixture(scope="session", autouse=True)
 def plain_tracebacks() -> None:
     """As the product logs them. By itself structlog draws them with all locals, for so long that a life runs out meanwhile."""
