@@ -5,6 +5,7 @@ Looking changes nothing: `torpor doctor` asks while workspaces run.
 
 import asyncio
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,8 @@ from torpor.runtimes.process.places import Places
 from torpor.runtimes.process.tools import ToolFailed, call, find
 
 SWITCHED_OFF = "switched off in the options"
+FILES = "files and processes"
+NETWORK = "network"
 LIMITS = "memory and processes"
 POOR_LIMITS = "only resource limits, per process"
 
@@ -27,6 +30,22 @@ class Ability:
     """How it is done here, or why it is not."""
     remedy: str = ""
     """What to do about it; empty when there is nothing to do."""
+
+
+def missing(abilities: Iterable[Ability]) -> tuple[Ability, ...]:
+    """Return the protections between users that this machine lacks: files and processes, network. Empty: fully confined."""
+    return tuple(ability for ability in abilities if ability.what in (FILES, NETWORK) and not ability.confined)
+
+
+OPEN_PORT = (
+    "Workspaces share this machine's network: every local process can connect to the port of a program that you start "
+    "with template command."
+)
+
+
+def ports_are_open(abilities: Iterable[Ability]) -> bool:
+    """Tell whether OPEN_PORT is true here: programs of template command have no network of their own."""
+    return any(ability.what == NETWORK and not ability.confined for ability in abilities)
 
 
 class Network(StrEnum):
@@ -62,7 +81,7 @@ async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[
 
 
 async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
-    what = "files and processes"
+    what = FILES
     path = find("bwrap")
     if not options.bubblewrap:
         return None, False, Ability(what, False, SWITCHED_OFF)
@@ -102,7 +121,7 @@ def _user(bubblewrap: str | None) -> Ability:
 
 
 async def _network(options: Options, places: Places, bubblewrap: str | None) -> tuple[Network, bool, Ability]:
-    what = "network"
+    what = NETWORK
     shared = "workspaces share this machine's network and can reach its loopback"
     if not options.own_network:
         return Network.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
