@@ -137,6 +137,8 @@ serve(os.environ["PORT"])
 
 
 class OnThisMachine(ProgramWorld):
+    python = PYTHON
+
     def __init__(self, data: Path, options: Options) -> None:
         self.data = data
         self.process = ProcessRuntime(data, options=options)
@@ -146,10 +148,10 @@ class OnThisMachine(ProgramWorld):
         return Container(home, revision, program(*command, **environment), LIMITS)
 
     def serving(self, home: Home, revision: int = 1) -> Container:
-        return self.running(home, (PYTHON, "-S", "-c", SERVE), revision)
+        return self.running(home, (self.python, "-S", "-c", SERVE), revision)
 
     def serving_on(self, home: Home, port: int) -> Container:
-        return self.running(home, (PYTHON, "-S", "-c", SERVE), ALSO=str(port))
+        return self.running(home, (self.python, "-S", "-c", SERVE), ALSO=str(port))
 
     def silent(self, home: Home, revision: int = 1) -> Container:
         return self.running(home, ("sleep", "60"), revision)
@@ -193,11 +195,18 @@ class OnThisMachine(ProgramWorld):
             writer.close()
 
 
-async def on_this_machine(options: Options) -> AsyncIterator[OnThisMachine]:
-    # Not pytest's directory: it is closed to other users, and without bubblewrap a home must be reached by its path.
+class InAPrivateFolder(OnThisMachine):
+    """Data below a folder that only Torpor's user may enter, and Torpor's own interpreter, which may lie in such a folder."""
+
+    python = "{python}"
+
+
+async def on_this_machine(
+    options: Options, kind: type[OnThisMachine] = OnThisMachine, folder_mode: int = 0o711
+) -> AsyncIterator[OnThisMachine]:
     data = Path(tempfile.mkdtemp(prefix="torpor-test-"))
-    data.chmod(0o711)
-    world = OnThisMachine(data, options)
+    data.chmod(folder_mode)
+    world = kind(data, options)
     try:
         await world.process.start()
         yield world
@@ -215,10 +224,22 @@ class TestProcess(RuntimeContract, ProgramContract):
             yield world
 
 
+UNCONFINED = Options(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
+
+
 class TestBareProcess(RuntimeContract, ProgramContract):
     """Where the machine can confine nothing."""
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[ProgramWorld]:
-        async for world in on_this_machine(Options(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)):
+        async for world in on_this_machine(UNCONFINED):
+            yield world
+
+
+class TestBareProcessInAPrivateFolder(RuntimeContract, ProgramContract):
+    """The same, where only Torpor's user may enter the data directory."""
+
+    @pytest.fixture
+    async def world(self) -> AsyncIterator[ProgramWorld]:
+        async for world in on_this_machine(UNCONFINED, InAPrivateFolder, 0o700):
             yield world

@@ -49,7 +49,7 @@ def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
     volumes = Volumes(places(tmp_path))
     volumes.open_root()
     home = a_home()
-    volumes.ensure(home)
+    volumes.ensure(home, None)
     volumes.mark(home, marker_of(home))
     (volumes.home_path(home) / "file").write_text("x")
     grave = volumes.throw_away(home)
@@ -152,7 +152,7 @@ def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.Mo
     volumes.open_root()
     homes = [a_home(), a_home()]
     for home in homes:
-        volumes.ensure(home)
+        volumes.ensure(home, None)
     mkdir = os.mkdir
 
     def full(path: Path, *words: int) -> None:

@@ -38,11 +38,13 @@ class Orders(NamedTuple):
     """Whether everything on loopback belongs to this container."""
     limits: dict[str, int]
     """Resource limits by name (`RLIMIT_NPROC`), where no cgroup does it."""
+    shown: tuple[str, ...] = ()
+    """Directories to show the user although it may not enter a folder above them, see `closed_folders`."""
 
     @classmethod
     def parse(cls, line: bytes) -> "Orders":
         given: dict[str, Any] = json.loads(line)
-        return cls(**{**given, "command": tuple(given["command"])})
+        return cls(**{**given, "command": tuple(given["command"]), "shown": tuple(given["shown"])})
 
     def line(self) -> bytes:
         return json.dumps(self._asdict()).encode() + b"\n"
@@ -56,12 +58,14 @@ class Begun(NamedTuple):
 
 
 def begin(orders: Orders) -> Begun:
-    """Starts the program, as nobody but the workspace's own user."""
+    """Start the program as the workspace's user."""
     if not orders.alone:
         adopt_orphans()
     leave_keyring()
-    give_up_root(orders)
     os.umask(0o022)
+    if orders.shown:
+        show_closed_folders(orders.shown)
+    give_up_root(orders)
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     streams = (subprocess.DEVNULL, None)
     try:
@@ -95,6 +99,16 @@ def leave_keyring() -> None:
             errno.EPERM,
         ):
             raise SystemExit(f"cannot leave Torpor's session keyring: {os.strerror(ctypes.get_errno())}")
+
+
+def show_closed_folders(paths: tuple[str, ...]) -> None:
+    from torpor.inside.closed_folders import show  # only where there is no sandbox; it is slow to load
+
+    try:
+        show(paths)
+    except OSError as error:
+        sys.stderr.write(f"cannot show its folders to the workspace's user: {error}\n")
+        raise SystemExit(COULD_NOT_START) from error
 
 
 def give_up_root(orders: Orders) -> None:

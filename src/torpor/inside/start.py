@@ -12,11 +12,7 @@ if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
     from torpor.inside.program import begin, read_orders
 
-    orders = read_orders()
-    if orders.user is not None and not orders.alone:
-        # Without a sandbox of its own the workspace's user may not be able to read our files.
-        import torpor.inside.agent  # noqa: F401 - loaded, for what follows
-    begun = begin(orders)
+    begun = begin(read_orders())
     from torpor.inside.agent import main
 
     main(begun)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from torpor.runtimes.process import cgroups, network, users
+from torpor.runtimes.process import access, cgroups, network, users
 from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.packages import install_command, wanted
 from torpor.runtimes.process.places import Places
 from torpor.runtimes.process.tools import ToolFailed, call, find
 
@@ -19,6 +20,10 @@ SWITCHED_OFF = "switched off in the options"
 FILES = "files and processes"
 NETWORK = "network"
 LIMITS = "memory and processes"
+REFUSED_TO_ROOT = "give Torpor CAP_SYS_ADMIN and the right to mount (in a container: --privileged)"
+REFUSED_TO_OTHERS = (
+    "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0"
+)
 POOR_LIMITS = "only resource limits, per process"
 
 
@@ -65,19 +70,31 @@ class Confinement:
     hierarchies: cgroups.Hierarchies | None
     closes_published: bool = True
     """Whether the firewall here can tell a port that this machine publishes for somebody else (a Docker container)."""
+    own_users: bool = True
+    """Whether each workspace runs as a user of its own where Torpor is root, see `access`."""
 
     @property
     def own_user_namespace(self) -> bool:
         return os.getuid() != 0
 
+    @property
+    def shows_folders(self) -> bool:
+        """Without a sandbox a user of its own may need to be shown what lies below root's closed folders."""
+        return self.bubblewrap is None and self.own_users and os.getuid() == 0
+
+    def user_of(self, workspace_id: str) -> int | None:
+        return users.user_of(workspace_id, own=self.own_users)
+
 
 async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[Ability, ...]]:
     bubblewrap, bounded_tmp, sandbox_ability = await _bubblewrap(options)
     way, closes_published, network_ability = await _network(options, places, bubblewrap)
+    own_users, user_ability = await _user(places, bubblewrap)
     hierarchies, limits_ability = _cgroups(options)
     nameservers = options.nameservers or network.usable_nameservers()
-    abilities = (sandbox_ability, _user(bubblewrap), network_ability, _names(way, nameservers), limits_ability)
-    return Confinement(bubblewrap, bounded_tmp, way, nameservers, hierarchies, closes_published), abilities
+    abilities = (sandbox_ability, user_ability, network_ability, _names(way, nameservers), limits_ability)
+    confinement = Confinement(bubblewrap, bounded_tmp, way, nameservers, hierarchies, closes_published, own_users)
+    return confinement, abilities
 
 
 async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
@@ -86,7 +103,7 @@ async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
     if not options.bubblewrap:
         return None, False, Ability(what, False, SWITCHED_OFF)
     if path is None:
-        return None, False, Ability(what, False, "bubblewrap is not installed", "apt-get install bubblewrap")
+        return None, False, Ability(what, False, "bubblewrap is not installed", install_command(["bwrap"]))
     refusal = ""
     for bounded in (True, False):
         try:
@@ -96,7 +113,7 @@ async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
         else:
             how = "bubblewrap: own mount, process, IPC and host name spaces"
             return path, bounded, Ability(what, True, how if bounded else f"{how}; /tmp is bounded by memory only")
-    remedy = "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0"
+    remedy = REFUSED_TO_ROOT if os.getuid() == 0 else REFUSED_TO_OTHERS
     return None, False, Ability(what, False, f"bubblewrap does not work here: {refusal}", remedy)
 
 
@@ -109,15 +126,18 @@ def _trial(bubblewrap: str, *, bounded: bool, own_network: bool = False) -> list
     return [*words, "--tmpfs", "/dev/shm", "--", "/bin/sh", "-c", "exit 0"]  # noqa: S108
 
 
-def _user(bubblewrap: str | None) -> Ability:
+async def _user(places: Places, bubblewrap: str | None) -> tuple[bool, Ability]:
     what = "user"
-    if os.getuid() == 0:
-        mapped = users.mapped_users()
-        first = users.pick("", mapped)
-        how = f"each workspace has a user id of its own (such as {first})"
-        return Ability(what, True, how if mapped.stop > users.WANTED.stop else f"{how}; only {len(mapped)} are mapped here")
-    how = "workspaces run as Torpor's own user" + (", without its privileges and files" if bubblewrap else "")
-    return Ability(what, False, how, "run Torpor as root to give each its own user")
+    if os.getuid() != 0:
+        how = "workspaces run as Torpor's own user" + (", without its privileges and files" if bubblewrap else "")
+        return False, Ability(what, False, how, "run Torpor as root to give each its own user")
+    refusal = await access.refusal(places) if bubblewrap is None else None
+    if refusal is not None:
+        remedy = "make bubblewrap work, or use a Python and a data directory that every user may enter"
+        return False, Ability(what, False, f"workspaces run as root, because users of their own cannot: {refusal}", remedy)
+    mapped = users.mapped_users()
+    how = f"each workspace has a user id of its own (such as {users.pick('', mapped)})"
+    return True, Ability(what, True, how if mapped.stop > users.WANTED.stop else f"{how}; only {len(mapped)} are mapped here")
 
 
 async def _network(options: Options, places: Places, bubblewrap: str | None) -> tuple[Network, bool, Ability]:
@@ -126,14 +146,16 @@ async def _network(options: Options, places: Places, bubblewrap: str | None) -> 
     if not options.own_network:
         return Network.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
     if bubblewrap is None:
-        return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", "make bubblewrap work")
+        lacking = [tool for tool in wanted(os.getuid()) if find(tool) is None]
+        remedy = install_command(lacking) or "make bubblewrap work"
+        return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", remedy)
     if os.getuid() != 0:
         way, ability = await _pasta(what, shared)
         return way, False, ability
-    missing = [tool for tool in ("ip", "iptables", "iptables-restore", "nsenter") if find(tool) is None]
-    if missing:
-        remedy = "apt-get install iproute2 iptables util-linux"
-        return Network.SHARED, False, Ability(what, False, f"{', '.join(missing)} not installed: {shared}", remedy)
+    lacking = [tool for tool in wanted(os.getuid()) if find(tool) is None]
+    if lacking:
+        remedy = install_command(lacking)
+        return Network.SHARED, False, Ability(what, False, f"{', '.join(lacking)} not installed: {shared}", remedy)
     try:
         closes_published = await _firewall(options, places)
         await call(*_trial(bubblewrap, bounded=False, own_network=True))
@@ -162,7 +184,7 @@ async def _firewall(options: Options, places: Places) -> bool:
 async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
     pasta = find("pasta")
     if pasta is None:
-        return Network.SHARED, Ability(what, False, f"pasta is not installed: {shared}", "apt-get install passt")
+        return Network.SHARED, Ability(what, False, f"pasta is not installed: {shared}", install_command(["pasta"]))
     try:
         await call(pasta, *network.PASTA, "/bin/sh", "-c", "exit 0", within_s=5)
     except (ToolFailed, OSError) as error:

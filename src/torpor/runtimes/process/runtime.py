@@ -248,8 +248,9 @@ class ProcessRuntime:
     # ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ensure_volume(self, home: Home, fence: Fence) -> None:
+        equipment = self._ready()
         async with self._at(home.workspace_id, fence):
-            await self._on_disk(self._volumes.ensure, home)
+            await self._on_disk(self._volumes.ensure, home, equipment.confinement.user_of(home.workspace_id))
             await self._on_disk(self._volumes.admit, home.workspace_id, fence)
 
     async def admit(self, workspace_id: str, fence: Fence) -> None:
@@ -315,7 +316,7 @@ class ProcessRuntime:
             if current is not None:
                 await current.stop(self._options.grace_s)
                 self._containers.pop(home.workspace_id, None)
-            await self._on_disk(self._volumes.own, home)
+            await self._on_disk(self._volumes.own, home, equipment.confinement.user_of(home.workspace_id))
             supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs, self._on_change)
             await supervisor.start()
             self._containers[home.workspace_id] = supervisor

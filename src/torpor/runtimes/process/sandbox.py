@@ -65,6 +65,11 @@ def interpreter() -> Path:
     return Path(base).resolve()
 
 
+def python_argv() -> list[str]:
+    """Without the user's settings and packages; text is UTF-8 whatever the locale."""
+    return [str(interpreter()), "-I", "-S", "-X", "utf8"]
+
+
 def interpreter_home() -> Path | None:
     """What must be mounted besides /usr for the interpreter to run."""
     prefix = Path(sys.base_prefix).resolve()

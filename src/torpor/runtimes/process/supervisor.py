@@ -16,10 +16,10 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.program import Orders
 from torpor.ports import Address, Container
-from torpor.runtimes.process import agent_client, processes, sandbox, users
+from torpor.runtimes.process import access, agent_client, processes, sandbox
 from torpor.runtimes.process.abilities import Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
-from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
+from torpor.runtimes.process.launch import Spawned, joining
 from torpor.runtimes.process.logs import Log
 from torpor.runtimes.process.network import PASTA, Veths
 from torpor.runtimes.process.options import Options
@@ -107,7 +107,7 @@ class Supervisor:
 
     async def _start(self) -> None:
         confinement = self._equipment.confinement
-        user = users.user_of(self._id)
+        user = confinement.user_of(self._id)
         await asyncio.to_thread(self._prepare, user)
         port = PORT_INSIDE if confinement.network is not Network.SHARED else free_port()
         with contextlib.ExitStack() as opened:
@@ -152,9 +152,8 @@ class Supervisor:
 
     def _argv(self, user: int | None, info_fd: int) -> list[str]:
         confinement, options = self._equipment.confinement, self._equipment.options
-        agent = [str(sandbox.interpreter()), "-I", "-S", "-X", "utf8"]
         if confinement.bubblewrap is None:
-            return dying_with_us([*agent, str(sandbox.inside_folder() / "start.py")], no_new_privileges=True)
+            return access.agent_argv("start.py")
         room = sandbox.Room(
             home=self._home,
             etc=self._directory / "etc",
@@ -165,7 +164,11 @@ class Supervisor:
             tmp_bytes=options.tmp_bytes if confinement.bounded_tmp else 0,
         )
         argv = sandbox.argv(
-            confinement.bubblewrap, room, [*agent, f"{sandbox.INSIDE}/start.py"], mark=self._mark, info_fd=info_fd
+            confinement.bubblewrap,
+            room,
+            [*sandbox.python_argv(), f"{sandbox.INSIDE}/start.py"],
+            mark=self._mark,
+            info_fd=info_fd,
         )
         return [find("pasta") or "pasta", *PASTA, *argv] if confinement.network is Network.PASTA else argv
 
@@ -198,6 +201,7 @@ class Supervisor:
             alone=alone,
             own_network=confinement.network is not Network.SHARED,
             limits=self._resource_limits(alone=alone),
+            shown=access.needed(self._home, self._programs) if confinement.shows_folders else (),
         )
 
     def _resource_limits(self, *, alone: bool) -> dict[str, int]:

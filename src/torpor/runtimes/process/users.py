@@ -24,6 +24,11 @@ def pick(workspace_id: str, mapped: range) -> int:
     return span.start + number % len(span) if len(span) > 0 else mapped.stop - 1
 
 
-def user_of(workspace_id: str) -> int | None:
-    """None when we are not root: then a workspace runs as we do."""
-    return pick(workspace_id, mapped_users()) if os.getuid() == 0 else None
+def user_of(workspace_id: str, *, own: bool) -> int | None:
+    """Return who runs the workspace and owns its home: a user of its own where that works, else Torpor's user.
+
+    None where Torpor is not root: it can neither change its user nor give files away.
+    """
+    if os.getuid() != 0:
+        return None
+    return pick(workspace_id, mapped_users()) if own else os.getuid()

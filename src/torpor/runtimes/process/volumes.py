@@ -19,10 +19,12 @@ from typing import Any
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Marker, SeenVolume
 from torpor.ports import Fence, Home
-from torpor.runtimes.process import durably, users
+from torpor.runtimes.process import durably
 from torpor.runtimes.process.places import Places, home_of
 from torpor.runtimes.process.trees import give_tree, remove_tree
 
+TRAVERSABLE = 0o711
+"""Whatever our umask is: without a sandbox a workspace's user reaches its home through these."""
 OUT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -39,7 +41,8 @@ class Volumes:
         known, root = self._places.known_identity, self._places.volumes
         self._places.data.mkdir(parents=True, exist_ok=True)
         if not known.exists():
-            root.mkdir(mode=0o711, exist_ok=True)
+            root.mkdir(exist_ok=True)
+            root.chmod(TRAVERSABLE)
             if not self._places.identity.exists():
                 if any(root.iterdir()):
                     raise Unavailable(f"{root} holds something but no .identity; move it away, or restore the file")
@@ -121,13 +124,14 @@ class Volumes:
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ensure(self, home: Home) -> None:
+    def ensure(self, home: Home, user: int | None) -> None:
         path = self._places.volume(home)
         with translated(Code.VOLUME_CREATE_FAILED, f"cannot create the volume {path.name}"):
-            path.mkdir(mode=0o711, exist_ok=True)
+            path.mkdir(exist_ok=True)
+            path.chmod(TRAVERSABLE)
             inner = self.home_path(home)
             inner.mkdir(mode=0o700, exist_ok=True)
-            if (user := users.user_of(home.workspace_id)) is not None and inner.stat().st_uid == 0:
+            if user is not None and inner.stat().st_uid == 0:
                 os.chown(inner, user, user)
             durably.flush_directory(path)
             durably.flush_directory(path.parent)
@@ -145,10 +149,9 @@ class Volumes:
             with translated(Code.CONTAINER_START_FAILED, "cannot note that the volume is opened"):
                 self._write(home, "opened.json", {"revision": revision})
 
-    def own(self, home: Home) -> None:
-        """The home belongs to its workspace's user, whoever filled it."""
+    def own(self, home: Home, user: int | None) -> None:
+        """Make the home belong to the user that runs the workspace now."""
         path = self.home_path(home)
-        user = users.user_of(home.workspace_id)
         if user is not None and path.stat().st_uid != user:
             with translated(Code.CONTAINER_START_FAILED, "cannot give the home to its user"):
                 give_tree(path, user)

@@ -1,0 +1,13 @@
+"""Start a program as a workspace's user, without an agent, and end with its exit code.
+
+Started by file path like `start`; Torpor learns from it whether such a user can run programs on this machine.
+"""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+    from torpor.inside.program import begin, read_orders
+
+    raise SystemExit(begin(read_orders()).program.wait())
