@@ -26,6 +26,7 @@ INSTALL: Mapping[str, tuple[str, ...]] = {
 
 # What root needs to confine files, processes and network. Other users need pasta instead of ip and iptables.
 NEEDED_BY_ROOT = ("bwrap", "ip", "iptables", "iptables-restore", "nsenter")
+NEEDED_BY_OTHERS = ("bwrap", "pasta")
 
 
 def find(tool: str) -> str | None:
@@ -47,4 +48,5 @@ def packages_of(tools: Iterable[str], name: str) -> tuple[str, ...]:
 def install_command(tools: Iterable[str]) -> str:
     """Return the command that installs these tools here; Debian's where the package manager is unknown."""
     name = manager() or "apt-get"
-    return " ".join((*INSTALL[name], *packages_of(tools, name)))
+    become_root = () if os.geteuid() == 0 else ("sudo",)
+    return " ".join((*become_root, *INSTALL[name], *packages_of(tools, name)))

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from torpor.runtimes.process import access, cgroups, network, users
 from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.packages import install_command, wanted
 from torpor.runtimes.process.places import Places
 from torpor.runtimes.process.tools import ToolFailed, call, find
+from torpor.system_packages import NEEDED_BY_OTHERS, NEEDED_BY_ROOT, install_command
 
 SWITCHED_OFF = "switched off in the options"
 FILES = "files and processes"
@@ -146,14 +146,13 @@ async def _network(options: Options, places: Places, bubblewrap: str | None) -> 
     if not options.own_network:
         return Network.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
     if bubblewrap is None:
-        lacking = [tool for tool in wanted(os.getuid()) if find(tool) is None]
+        lacking = _lacking()
         remedy = install_command(lacking) or "make bubblewrap work"
         return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", remedy)
     if os.getuid() != 0:
         way, ability = await _pasta(what, shared)
         return way, False, ability
-    lacking = [tool for tool in wanted(os.getuid()) if find(tool) is None]
-    if lacking:
+    if lacking := _lacking():
         remedy = install_command(lacking)
         return Network.SHARED, False, Ability(what, False, f"{', '.join(lacking)} not installed: {shared}", remedy)
     try:
@@ -167,6 +166,10 @@ async def _network(options: Options, places: Places, bubblewrap: str | None) -> 
     if not closes_published:
         how += "; ports that this machine publishes for others (Docker's -p) can be reached: no conntrack match for DNAT here"
     return Network.VETH, closes_published, Ability(what, True, how)
+
+
+def _lacking() -> list[str]:
+    return [tool for tool in (NEEDED_BY_ROOT if os.getuid() == 0 else NEEDED_BY_OTHERS) if find(tool) is None]
 
 
 async def _firewall(options: Options, places: Places) -> bool:
