@@ -28,9 +28,13 @@ class Marker:
 class SeenVolume:
     generation: int
     marker: Marker | None
-    """None: it was never filled to the end."""
+    """None: it was never filled to the end, or its marker is damaged."""
     is_illegible: bool = False
-    """There is a marker, but it cannot be read: not ready, and not half-made either. Nobody may throw such a volume away."""
+    """It was whole once, and its marker is missing or cannot be read now. It is not half-made: nothing discards it."""
+    fault: str = field(default="", compare=False)
+    """Why there is no marker, with the name of the file: for people."""
+    home_at: str = field(default="", compare=False)
+    """Without a marker: the folder in which the home's files are; empty where that is missing, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from torpor.runtimes.process.programs import Programs
 from torpor.runtimes.process.supervisor import Equipment, Supervisor
 from torpor.runtimes.process.tools import ToolFailed
 from torpor.runtimes.process.trees import remove_tree
+from torpor.runtimes.process.volume_files import Illegible
 from torpor.runtimes.process.volumes import Volumes
 
 log = structlog.get_logger()
@@ -267,6 +268,10 @@ class ProcessRuntime:
             present = supervisor is not None and supervisor.is_running and supervisor.container.home == home
             if archived_revision is not None:
                 opened = await self._on_disk(self._volumes.opened, home)
+                if isinstance(opened, Illegible):
+                    message = f"whether the home was opened after revision {archived_revision} was archived is not known, since"
+                    message += f" {opened.path} cannot be read ({opened.why}); start the workspace once, or purge it"
+                    raise Failed(Code.VOLUME_REOPENED, message, archived=archived_revision)
                 if present or opened > archived_revision:
                     message = f"the volume was opened with revision {opened}, the archive is of {archived_revision}"
                     raise Failed(Code.VOLUME_REOPENED, message, opened=opened, archived=archived_revision, container=present)

@@ -7,21 +7,18 @@ controller that touched it). Everything here blocks: call it in a thread.
 
 import contextlib
 import errno
-import json
 import os
-import stat
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Marker, SeenVolume
 from torpor.ports import Fence, Home
-from torpor.runtimes.process import durably
+from torpor.runtimes.process import durably, volume_files
 from torpor.runtimes.process.places import Places, home_of
 from torpor.runtimes.process.trees import give_tree, remove_tree
+from torpor.runtimes.process.volume_files import Illegible
 
 TRAVERSABLE = 0o711
 """Whatever our umask is: without a sandbox a workspace's user reaches its home through these."""
@@ -78,9 +75,7 @@ class Volumes:
         for name in names:
             home = home_of(name)
             if home is not None and (only is None or home.workspace_id in only):
-                marker = self.marker(home)
-                seen = SeenVolume(home.generation, marker, is_illegible=marker is None and self._has_marker_file(home))
-                found.setdefault(home.workspace_id, set()).add(seen)
+                found.setdefault(home.workspace_id, set()).add(self.seen(home))
         self.require_root()  # it may have gone while we looked
         return {workspace_id: frozenset(volumes) for workspace_id, volumes in found.items()}
 
@@ -90,37 +85,32 @@ class Volumes:
     def home_path(self, home: Home) -> Path:
         return self._places.volume(home) / "home"
 
+    def seen(self, home: Home) -> SeenVolume:
+        """It is whole with the marker of this very volume and a home beside it. Otherwise `fault` says what is wrong."""
+        volume, inner = self._places.volume(home), self.home_path(home)
+        marker, has_home = volume_files.read_marker(volume), os.path.isdir(inner)  # noqa: PTH112 - this one never raises
+        match marker:
+            case Marker(home.workspace_id, home.generation) if has_home:
+                return SeenVolume(home.generation, marker)
+            case _ if not has_home:
+                fault = f"the home's folder is missing: {inner}"
+            case Marker():
+                fault = f"its marker names another home: {volume / volume_files.MARKER}"
+            case Illegible(path, why):
+                fault = f"its marker cannot be read: {path} ({why})"
+            case None:
+                fault = f"its marker is missing: {volume / volume_files.MARKER}"
+        # The marker is renamed into place when the volume is whole, and only a whole volume is opened.
+        is_illegible = marker is not None or volume_files.read_opened(volume) is not None
+        return SeenVolume(home.generation, None, is_illegible, fault, str(inner) if has_home else "")
+
     def marker(self, home: Home) -> Marker | None:
-        """None unless it is the marker of this very volume and there is a home beside it."""
-        try:
-            facts = self._read(home, "marker.json")
-        except Unavailable:
-            return None  # one bad sector is one workspace's trouble; when the disk is gone, its identity is too
-        if facts is None or not self.home_path(home).is_dir():
-            return None
-        try:
-            marker = Marker(str(facts["workspace_id"]), int(facts["generation"]), str(facts["manifest_root"]))
-        except (KeyError, TypeError, ValueError):
-            return None
-        return marker if (marker.workspace_id, marker.generation) == (home.workspace_id, home.generation) else None
+        return self.seen(home).marker
 
-    def _has_marker_file(self, home: Home) -> bool:
-        """It is renamed into place when the volume is whole; what cannot be read or understood today was good once."""
-        try:
-            return stat.S_IFMT((self._places.volume(home) / "marker.json").lstat().st_mode) != 0
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-
-    def opened(self, home: Home) -> int:
+    def opened(self, home: Home) -> int | Illegible:
         """The highest revision that it was ever started with."""
-        facts = self._read(home, "opened.json")
-        if facts is None and not (self._places.volume(home) / "opened.json").exists():
-            return 0
-        # One that cannot be understood may say anything; only its owner's giving up deletes such a volume.
-        revision = (facts or {}).get("revision")
-        return revision if isinstance(revision, int) else sys.maxsize
+        opened = volume_files.read_opened(self._places.volume(home))
+        return 0 if opened is None else opened
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,15 +129,18 @@ class Volumes:
     def mark(self, home: Home, marker: Marker) -> None:
         if not self.home_path(home).is_dir():
             raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation} to mark")
-        facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
         with translated(Code.VOLUME_CREATE_FAILED, "cannot write the volume's marker"):
-            self._write(home, "marker.json", facts)
+            volume_files.write_marker(self._places.volume(home), marker)
 
     def open(self, home: Home, revision: int) -> None:
-        """Written before a start: whoever thinks of deleting this volume later must know that somebody worked on it."""
-        if revision > self.opened(home):
+        """Written before a start, so that no archive of an earlier revision permits the volume's removal.
+
+        A number that cannot be read is replaced: the row counts revisions, and this one is its latest.
+        """
+        opened = self.opened(home)
+        if isinstance(opened, Illegible) or revision > opened:
             with translated(Code.CONTAINER_START_FAILED, "cannot note that the volume is opened"):
-                self._write(home, "opened.json", {"revision": revision})
+                volume_files.write_opened(self._places.volume(home), revision)
 
     def own(self, home: Home, user: int | None) -> None:
         """Make the home belong to the user that runs the workspace now."""
@@ -178,22 +171,23 @@ class Volumes:
     # ── fencing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, workspace_id: str, fence: Fence) -> None:
-        """Refuse whoever is older than one already seen here for this workspace."""
-        newest = self._epochs.get(workspace_id)
+        """Refuse callers with an older epoch than one already seen here for this workspace.
+
+        Where the epoch on the disk cannot be read, the first caller is refused, too: the controller that holds the row takes it
+        again under a later epoch and is admitted, and one that lost the row cannot do that.
+        """
         homes = self._homes_of(workspace_id)
+        found = [volume_files.read_epoch(self._places.volume(home)) for home in homes]
+        newest = self._epochs.get(workspace_id)
         if newest is None:
-            newest = max((int((self._read(home, "epoch.json") or {}).get("epoch", 0)) for home in homes), default=0)
+            newest = max((fence.epoch + 1 if isinstance(one, Illegible) else one or 0 for one in found), default=0)
+        if homes:  # otherwise there is nothing to guard, and every id ever asked about would be kept
+            self._epochs[workspace_id] = max(newest, fence.epoch)
         if fence.epoch < newest:
             raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} is over, {newest} has been here", seen=newest)
-        if homes:  # otherwise there is nothing to guard, and every id ever asked about would be kept
-            self._epochs[workspace_id] = fence.epoch
-        for home in homes:
-            # Not flushed: who could lose it to a power failure could lose every older controller with it.
-            if int((self._read(home, "epoch.json") or {}).get("epoch", -1)) < fence.epoch:
-                with contextlib.suppress(OSError):
-                    aside = self._places.volume(home) / ".epoch.aside"
-                    aside.write_text(json.dumps({"epoch": fence.epoch}))
-                    aside.replace(self._places.volume(home) / "epoch.json")
+        for home, epoch in zip(homes, found, strict=True):
+            if not isinstance(epoch, int) or epoch < fence.epoch:
+                volume_files.write_epoch(self._places.volume(home), fence.epoch)
 
     def forget(self, workspace_id: str) -> None:
         """Its last volume is gone; while there is one, its epoch stays known."""
@@ -204,20 +198,6 @@ class Volumes:
         prefix = f"ws-{workspace_id}-home-"
         homes = (home_of(name) for name in os.listdir(self._places.volumes) if name.startswith(prefix))  # noqa: PTH208
         return [home for home in homes if home is not None and home.workspace_id == workspace_id]
-
-    # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _read(self, home: Home, name: str) -> dict[str, Any] | None:
-        try:
-            facts = json.loads((self._places.volume(home) / name).read_bytes())
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return None
-        except OSError as error:
-            raise Unavailable(f"cannot read {name} of {self._places.volume(home).name}: {error}") from error
-        return facts if isinstance(facts, dict) else None
-
-    def _write(self, home: Home, name: str, facts: dict[str, Any]) -> None:
-        durably.write(self._places.volume(home) / name, json.dumps(facts).encode())
 
 
 @contextlib.contextmanager

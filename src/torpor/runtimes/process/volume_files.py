@@ -1,0 +1,106 @@
+"""Read and write the three small files beside a home: its marker, the revision it was opened with, the newest epoch.
+
+Each is read as its value, as `None` where there is no such file, or as `Illegible`. Reading never raises, whatever lies there:
+one damaged file concerns one workspace, and what it means is decided where it is used. Everything here blocks.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torpor.domain.records import Marker
+from torpor.runtimes.process import durably
+
+T = TypeVar("T")
+
+MARKER, OPENED, EPOCH = "marker.json", "opened.json", "epoch.json"
+
+MOST_BYTES = 4096
+# The database stores epochs as 64-bit numbers, and the next one must fit, too.
+MOST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Illegible:
+    """The file is there, but its content cannot be read or has no meaning."""
+
+    path: Path
+    why: str
+
+
+def read_marker(volume: Path) -> Marker | Illegible | None:
+    return _read(
+        volume / MARKER,
+        lambda facts: Marker(_text(facts, "workspace_id"), _number(facts, "generation"), _text(facts, "manifest_root")),
+    )
+
+
+def read_opened(volume: Path) -> int | Illegible | None:
+    return _read(volume / OPENED, lambda facts: _number(facts, "revision"))
+
+
+def read_epoch(volume: Path) -> int | Illegible | None:
+    return _read(volume / EPOCH, lambda facts: _number(facts, "epoch"))
+
+
+def write_marker(volume: Path, marker: Marker) -> None:
+    facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
+    durably.write(volume / MARKER, json.dumps(facts).encode())
+
+
+def write_opened(volume: Path, revision: int) -> None:
+    durably.write(volume / OPENED, json.dumps({"revision": revision}).encode())
+
+
+def write_epoch(volume: Path, epoch: int) -> None:
+    """Neither flushed nor required: a power failure ends every older controller together with this one."""
+    with contextlib.suppress(OSError):
+        aside = volume / ".epoch.aside"
+        aside.write_text(json.dumps({"epoch": epoch}))
+        aside.replace(volume / EPOCH)
+
+
+def _read(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> T | Illegible | None:
+    try:
+        facts = json.loads(_content(path))
+        if not isinstance(facts, dict):
+            return Illegible(path, "it holds no JSON object")
+        return parse(facts)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return Illegible(path, error.strerror or str(error))
+    except RecursionError:
+        return Illegible(path, "it is nested too deeply")
+    except ValueError as error:
+        return Illegible(path, str(error))
+
+
+def _content(path: Path) -> bytes:
+    # Without O_NONBLOCK a named pipe in its place would block for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        content = os.read(descriptor, MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return content
+
+
+def _number(facts: Mapping[str, Any], name: str) -> int:
+    value = facts.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST:
+        raise ValueError(f"{name} is no number from 0 to {MOST - 1}")
+    return value
+
+
+def _text(facts: Mapping[str, Any], name: str) -> str:
+    value = facts.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is no text")  # noqa: TRY004 - content that has no meaning, like any other
+    return value

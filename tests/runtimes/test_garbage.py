@@ -1,0 +1,123 @@
+"""Garbage in the small files beside a home stops no purge, raises no odd error, and costs no home."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, marker_of, unheard
+from tests.domain.builders import workspace
+from tests.runtimes.conftest import Machine
+from torpor.archives.archives import HomeArchives
+from torpor.control.execute import Hands
+from torpor.domain.effects import DropHome, Effect, Remove, Start, Stop
+from torpor.domain.errors import Code, Failed
+from torpor.domain.records import NOTHING_SEEN, Broke, Overtaken, Report, SaidDone, SeenVolume
+from torpor.ports import Fence, Home, Limits, Program
+
+pytestmark = pytest.mark.anyio
+
+FILES = ("marker.json", "opened.json", "epoch.json")
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+    (path / "inside").write_text("x")
+
+
+CONTENTS: dict[str, Callable[[Path], object]] = {
+    "a word for a number": lambda path: path.write_text('{"epoch": "abc", "revision": "abc", "generation": "abc"}'),
+    "a list for a number": lambda path: path.write_text('{"epoch": [], "revision": {}, "generation": null}'),
+    "a huge number": lambda path: path.write_text(f'{{"epoch": {10**40}, "revision": {10**40}}}'),
+    "an endless number": lambda path: path.write_text(f'{{"epoch": {"9" * 4000}}}'),
+    "infinity": lambda path: path.write_text('{"epoch": Infinity, "revision": NaN, "generation": 1e400}'),
+    "no object": lambda path: path.write_text("[1]"),
+    "deep": lambda path: path.write_text("[" * 4000),
+    "torn": lambda path: path.write_text('{"epoch"'),
+    "nothing": lambda path: path.write_text(""),
+    "bytes": lambda path: path.write_bytes(bytes(range(256))),
+    "large": lambda path: path.write_text(" " * 100_000),
+    "a directory": _directory,
+    "a pipe": lambda path: os.mkfifo(path),
+    "a loop": lambda path: path.symlink_to(path.name),
+}
+
+
+def spoil(volume: Path, name: str, content: str) -> None:
+    (volume / name).unlink(missing_ok=True)
+    CONTENTS[content](volume / name)
+
+
+def hands(machine: Machine) -> Hands:
+    archives = HomeArchives((machine.data / "archives").as_uri())
+    return Hands(machine.runtime, archives, lambda _: Program("t", ("sleep", "60")), Limits(512 << 20, 128))
+
+
+async def as_the_holder(machine: Machine, home: Home, effect: Effect) -> Report:
+    """As the controller that holds the row does: it takes the row again where a later epoch was seen."""
+    epoch = FENCE.epoch
+    for _ in range(3):
+        row = workspace(id=home.workspace_id, epoch=epoch)
+        async with asyncio.timeout(20):
+            report = await hands(machine).carry_out(row, effect, Fence("op", epoch), unheard)
+        if not isinstance(report, Overtaken):
+            return report
+        epoch = report.seen + 1
+    raise AssertionError(f"overtaken again and again: {report}")
+
+
+async def spoiled(machine: Machine, name: str, content: str) -> Home:
+    """A whole home with garbage beside it, as a start of Torpor finds it: nothing is remembered of its epoch."""
+    home = await machine.home()
+    spoil(machine.process.places.volume(home), name, content)
+    machine.process._volumes._epochs.clear()
+    return home
+
+
+@pytest.mark.parametrize("name", FILES)
+async def test_garbage_stops_no_purge(machine: Machine, name: str) -> None:
+    for content in CONTENTS:
+        home = await spoiled(machine, name, content)
+        assert await as_the_holder(machine, home, Remove()) == SaidDone(), content
+        assert (await machine.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN, content
+
+
+@pytest.mark.parametrize("name", ["opened.json", "epoch.json"])
+async def test_garbage_beside_a_marked_home_stops_no_start(machine: Machine, name: str) -> None:
+    for content in CONTENTS:
+        if (name, content) == ("opened.json", "a directory"):
+            continue  # an opening that cannot be recorded is no opening
+        home = await spoiled(machine, name, content)
+        assert await as_the_holder(machine, home, Start(1, 4)) == SaidDone(), content
+        # From here on it is known again what it was opened with.
+        assert await as_the_holder(machine, home, Stop()) == SaidDone(), content
+        refused = await as_the_holder(machine, home, DropHome(1, archived_revision=3))
+        assert isinstance(refused, Broke), content
+        assert refused.context["code"] == Code.VOLUME_REOPENED
+        assert await as_the_holder(machine, home, DropHome(1, archived_revision=4)) == SaidDone(), content
+
+
+async def test_an_opening_that_cannot_be_read_says_what_to_do(machine: Machine) -> None:
+    home = await spoiled(machine, "opened.json", "torn")
+    refused = await as_the_holder(machine, home, DropHome(1, archived_revision=4))
+    assert isinstance(refused, Broke)
+    assert str(machine.process.places.volume(home) / "opened.json") in refused.message
+    assert "start the workspace once, or purge it" in refused.message
+
+
+async def test_an_epoch_that_cannot_be_read_admits_only_who_can_take_the_row_again(machine: Machine) -> None:
+    home = await spoiled(machine, "epoch.json", "a word for a number")
+    runtime = machine.runtime
+    refused: list[int] = []
+    for epoch in (5, 5, 4):  # the row cannot be taken again by a controller that lost it, so these never rise
+        with pytest.raises(Failed) as refusal:
+            await runtime.ensure_no_volume(home, Fence("op", epoch), archived_revision=None)
+        assert refusal.value.code is Code.STALE_EPOCH
+        refused.append(int(str(refusal.value.context["seen"])))
+    assert (await runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+    await runtime.admit(home.workspace_id, Fence("op", refused[0] + 1))
+    machine.process._volumes._epochs.clear()
+    with pytest.raises(Failed):  # and that is on the disk again
+        await runtime.ensure_no_volume(home, Fence("op", refused[0]), archived_revision=None)
