@@ -1,8 +1,8 @@
-"""Where do the workers of this machine begin, with everything already imported?
+"""The fork server: a process that has imported everything, and forks the workers of this machine.
 
-Importing takes longer than many a sort. So one process imports, while the command that started it does the same, and forks a
-worker whenever it is told to, by a line of JSON on its standard input. By a line on its standard output it tells how each
-ended. When its input ends it ends, and its workers with it.
+Importing takes longer than a small sort. So the server imports while the command that started it does the same. It forks a
+worker for each line of JSON on its standard input, and reports the end of each worker as a line on its standard output. It ends
+when its input ends, and its workers end with it.
 """
 
 import ctypes
@@ -12,13 +12,14 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from torpor.importing import importing
 from torpor.sort.codec import from_plain, to_plain
@@ -31,6 +32,14 @@ PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True, slots=True)
 class Ended:
     index: int
+    code: int
+    """As of `subprocess`: negative for a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The server itself has ended, and its workers with it."""
+
     code: int
     """As of `subprocess`: negative for a signal."""
 
@@ -62,40 +71,64 @@ def _begin() -> subprocess.Popen[bytes]:
 
 
 class Cradle:
-    """The side of the command."""
+    """The command's side of the fork server."""
 
     def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._is_closed = False
         self._process = _ahead.pop() if _ahead else _begin()
-        assert self._process.stdin
-        assert self._process.stdout
-        self._input, self._output = self._process.stdin, self._process.stdout
 
     def start(self, index: int, options: Any, log: Path) -> None:
         line = json.dumps({"index": index, "options": to_plain(options), "log": str(log)})
-        # If nobody reads any more, that is told where its end is.
+        requests = _piped(self._process.stdin)
+        # `ended` reports a server that no longer reads, so this is not reported here.
         with suppress(BrokenPipeError):
-            self._input.write(line.encode() + b"\n")
-            self._input.flush()
+            requests.write(line.encode() + b"\n")
+            requests.flush()
 
-    def ended(self) -> Ended | None:
-        """Waits for the next one; None when the cradle is no more."""
-        line = self._output.readline()
-        return from_plain(Ended, json.loads(line)) if line else None
+    def ended(self) -> Ended | Gone:
+        """Waits until a worker or the server itself ends."""
+        try:
+            line = _piped(self._process.stdout).readline()
+        except ValueError:
+            line = b""  # `close` has closed the pipe meanwhile.
+        # A server that is killed while it writes leaves half a line.
+        return from_plain(Ended, json.loads(line)) if line.endswith(b"\n") else Gone(_end(self._process))
+
+    def restart(self) -> bool:
+        """Starts another server after the last one has ended; False once this is closed. The caller starts the workers."""
+        with self._changing:
+            if not self._is_closed:
+                _end(self._process)
+                self._process = _begin()
+            return not self._is_closed
 
     def close(self) -> None:
-        """Ends every worker that is still there."""
-        # They end with it, as whatever ends it ends them.
-        self._process.kill()
-        self._process.wait()
-        with suppress(BrokenPipeError):
-            self._input.close()
-        self._output.close()
+        """Ends the server, and with it every worker that still runs."""
+        with self._changing:
+            self._is_closed = True
+            _end(self._process)
 
     def __enter__(self) -> "Cradle":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _piped(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe
+    return pipe
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code; one that has ended already keeps its own."""
+    process.kill()
+    code = process.wait()
+    with suppress(BrokenPipeError):
+        _piped(process.stdin).close()
+    _piped(process.stdout).close()
+    return code
 
 
 def rock() -> None:

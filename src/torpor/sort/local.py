@@ -1,7 +1,8 @@
 """How does a whole sort run on this machine, with one command?
 
-The master lives here, the workers are processes of their own, and they talk as if they were on different machines. One that
-dies is started again. The state lies beside the output until the job is over: the same command goes on where a killed one was.
+The master runs in this process, each worker in its own, and they talk as if they were on different machines. A worker that dies
+is started again, and so is the fork server that starts them. The state lies beside the output until the job is over: the same
+command goes on where a killed one was.
 """
 
 import secrets

@@ -1,18 +1,18 @@
-"""Who starts the worker processes of this machine, and starts them again when they die?"""
+"""Start the worker processes of this machine, and start them again when they end too early."""
 
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from torpor.sort.cradle import Cradle, Ended
+from torpor.sort.cradle import Cradle, Ended, Gone
 from torpor.sort.ending import Ending
 from torpor.sort.options import LocalOptions, WorkerOptions
 from torpor.sort.segments import Inputs
 from torpor.sort.spreading import default_threads
 
 RESTARTS = 3
-"""How often each of them is."""
+"""How often a worker is started again, and how often the fork server is."""
 LEAVE_S = 5.0
 """How long the workers may take to end by themselves once the job is over."""
 
@@ -27,6 +27,7 @@ class Nursery:
         self._address = ""
         self._break_off: Callable[[str], None] = lambda reason: None
         self._restarts = dict.fromkeys(range(options.workers), 0)
+        self._cradle_restarts = 0
         self._changed = threading.Condition()
         self._alive: set[int] = set()
 
@@ -37,24 +38,47 @@ class Nursery:
         threading.Thread(target=self._mind, name="nursery", daemon=True).start()
 
     def close(self, *, at_once: bool = False) -> None:
-        """They end by themselves when the job is over; who does not, ends with the cradle."""
+        """Workers end by themselves when the job is over; those that do not end with the fork server."""
         self.is_over.set()
         with self._changed:
             self._changed.wait_for(lambda: at_once or not self._alive, LEAVE_S)
         self._cradle.close()
 
     def _mind(self) -> None:
-        while (ended := self._cradle.ended()) is not None:
-            with self._changed:
-                self._alive.discard(ended.index)
-                self._changed.notify_all()
-            if not self.is_over.is_set():
-                self._take_leave(ended)
+        while True:
+            match self._cradle.ended():
+                case Ended() as ended:
+                    self._discard(ended.index)
+                    if not self.is_over.is_set():
+                        self._take_leave(ended)
+                case Gone(code):
+                    if self.is_over.is_set() or not self._restart_cradle(code):
+                        break
+        self._discard(*self._restarts)
+
+    def _discard(self, *indices: int) -> None:
         with self._changed:
-            self._alive.clear()
+            self._alive.difference_update(indices)
             self._changed.notify_all()
-        if not self.is_over.is_set():
-            self._break_off("the process that the workers come from was ended, and they with it")
+
+    def _restart_cradle(self, code: int) -> bool:
+        """Starts the fork server again, and the workers that ended with it. Their own restarts are not used up by that."""
+        if self._cradle_restarts == RESTARTS:
+            self._break_off(
+                f"the fork server, which starts the workers, was started again {RESTARTS} times and ended each time; "
+                f"the last time it {_words(code)}"
+            )
+            return False
+        self._cradle_restarts += 1
+        try:
+            is_open = self._cradle.restart()
+        except OSError as error:
+            self._break_off(f"the fork server, which starts the workers, {_words(code)} and cannot be started again: {error}")
+            return False
+        if is_open:
+            for index in sorted(self._alive):
+                self._start(index)
+        return is_open
 
     def _take_leave(self, ended: Ended) -> None:
         if ended.code == Ending.COMPLETED:

@@ -155,9 +155,25 @@ def kill(pid: int) -> None:
     wait_for(lambda: process_state(pid) == "Z", f"the end of {pid}")
 
 
-def worker_pid(state: Path, index: int) -> int:
+def has_reached(output: Path, index: int, state: str) -> bool:
+    try:
+        return f"-> {state}\n" in (output / ".torpor-sort" / f"worker.{index}.log").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def stop_midway(output: Path) -> int:
+    """Stops worker 1 while it sorts, so that the job cannot end, and waits until worker 0 sorts too; its pid."""
+    wait_for(lambda: has_reached(output, 1, "Sorting"), "a worker that sorts")
+    stopped = pid_of(output, 1)
+    os.kill(stopped, signal.SIGSTOP)
+    wait_for(lambda: has_reached(output, 0, "Sorting"), "another worker that sorts")
+    return stopped
+
+
+def pid_of(output: Path, index: int) -> int:
     """As the worker of a `run` has written it down; perhaps the one before the present one."""
-    path = state / f"worker.{index}" / "worker.pid"
+    path = output / ".torpor-sort" / f"worker.{index}" / "worker.pid"
 
     def written() -> str | None:
         return path.read_text() if path.exists() else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sort.e2e.commands import generated, process_state, running, wait_for, worker_pid
+from tests.sort.e2e.commands import generated, pid_of, process_state, running, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -31,7 +31,7 @@ def peaks(tmp_path: Path, records: int) -> tuple[int, int]:
     output = tmp_path / f"out.{records}"
     words = ("--output", output, "--memory", MEMORY, "--no-sync", "--json")
     with running("run", made, *words) as run:
-        worker = worker_pid(output / ".torpor-sort", 0)
+        worker = pid_of(output, 0)
         most = [0, 0]
 
         def look() -> bool:

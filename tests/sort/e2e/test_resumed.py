@@ -13,12 +13,13 @@ from tests.sort.e2e.commands import (
     contents,
     joined,
     kill,
+    pid_of,
     process_state,
     running,
     sorted_well,
+    stop_midway,
     torpor_sort,
     wait_for,
-    worker_pid,
 )
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
@@ -37,26 +38,6 @@ def words(tmp_path: Path) -> tuple[object, ...]:
 
 def job_of(output: Path) -> str:
     return str(json.loads((output / ".torpor-sort.json").read_text())["job"])
-
-
-def has_reached(output: Path, index: int, state: str) -> bool:
-    try:
-        return f"-> {state}\n" in (output / ".torpor-sort" / f"worker.{index}.log").read_text()
-    except FileNotFoundError:
-        return False
-
-
-def pid_of(output: Path, index: int) -> int:
-    return worker_pid(output / ".torpor-sort", index)
-
-
-def stop_midway(output: Path) -> int:
-    """Worker 1 is stopped while it sorts, so that nobody comes to the end; worker 0 has got as far, at least."""
-    wait_for(lambda: has_reached(output, 1, "Sorting"), "a worker that sorts")
-    stopped = pid_of(output, 1)
-    os.kill(stopped, signal.SIGSTOP)
-    wait_for(lambda: has_reached(output, 0, "Sorting"), "another worker that sorts")
-    return stopped
 
 
 @pytest.mark.parametrize(
