@@ -20,6 +20,7 @@ from torpor.sort.inputs import (
     HELD_OPEN,
     MAX_LINE,
     MAX_SAMPLED_KEY,
+    MEASURED,
     Reader,
     check_unchanged,
     chunks,
@@ -327,10 +328,21 @@ def test_a_line_as_long_as_allowed(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> None:
-    path = write(tmp_path / "a", b"first\n" + b"x" * MAX_LINE + b"\n")
+    path = write(tmp_path / "a", b"first\n" + b"x" * (MAX_LINE + 500) + b"\nlast\n")
     inputs = find([path], Lines())
-    with pytest.raises(Broken, match=f"{path} has a line of more than {MAX_LINE} bytes around byte 6"):
+    told = f"{path} has a line of {MAX_LINE + 501} bytes at byte 6, and a line may have at most {MAX_LINE}, newline included"
+    with pytest.raises(Broken, match=told):
         chunks(inputs, Lines(), 1 << 20)
+    with pytest.raises(Broken, match=told):
+        sample(inputs, Lines(), 100_000, seed=1)
+
+
+def test_a_line_far_beyond_the_limit_is_not_measured_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with path.open("wb") as file:
+        file.truncate(MAX_LINE + MEASURED + 10)
+    with pytest.raises(Broken, match=f"{path} has a line of more than {MAX_LINE + MEASURED} bytes at byte 0, and"):
+        chunks(find([path], Lines()), Lines(), 1 << 20)
 
 
 # ---- reading
@@ -403,6 +415,21 @@ def test_samples_are_spread_over_all_bytes(tmp_path: Path, format_: Format) -> N
     share = [bisect_right([100_000, 200_000, 300_000], position) for _, position in found]
     assert all(80 <= share.count(number) <= 120 for number in range(4))
     assert len({position for _, position in found}) > 350
+
+
+def read_bytes() -> int:
+    """What this process has read since it began."""
+    return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
+
+
+@pytest.mark.parametrize("format_", [Lines(), Lines(2, b",")], ids=str)
+def test_a_sample_of_long_lines_reads_each_byte_about_once(tmp_path: Path, format_: Format) -> None:
+    lines = [b"%d,%d%b\n" % (number, number, b"x" * (2 << 20)) for number in range(4)]
+    write(tmp_path / "a", b"".join(lines))
+    inputs = find([tmp_path], format_)
+    before = read_bytes()
+    assert len(set(sample(inputs, format_, 4_000, seed=1))) == len(lines)
+    assert read_bytes() - before < 1.2 * inputs.size
 
 
 def test_long_keys_are_cut(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ Threads = Annotated[
 ]
 
 FormatText = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help="gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH or lines.")
+    str,
+    typer.Option(
+        "--format", metavar="FORMAT", help="gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH or lines (of at most 16 MiB)."
+    ),
 ]
 Key = Annotated[
     int | None, typer.Option("--key", metavar="FIELD", help="lines: by which field, counted from 1 (default: the whole line).")

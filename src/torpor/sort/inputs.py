@@ -27,13 +27,15 @@ from torpor.sort.segments import Chunk, Inputs, Segment
 from torpor.sort.sizes import KIB, MIB
 
 MAX_LINE = 16 * MIB
-"""With its newline. A line is sorted in memory, whatever `--memory` says, so it must have an end."""
+"""With its newline. Each thread holds a whole line several times, whatever `--memory` says."""
+MEASURED = 256 * MIB
+"""How far a line that is too long is measured for its error, in each direction: a file may be one line of any size."""
 MAX_SAMPLED_KEY = 1 * KIB
 """A boundary need not be a key that exists, so it need not be longer than what tells keys apart."""
 HELD_OPEN = 16
 """Files that a reader keeps open; beyond it, only those that are being read just now."""
-WINDOWS = (4 * KIB, 64 * KIB)
-"""How much is read at once to find the end of a line: first, and when that was not enough."""
+FIRST_WINDOW, LARGEST_WINDOW = 4 * KIB, 1 * MIB
+"""How much is read at once to find the end of a line: first, and at most when that is not enough."""
 NEWLINE = b"\n"
 
 
@@ -222,25 +224,25 @@ class Reader:
 
 def _newline_from(reader: Reader, segment: Segment, start: int, stop: int) -> int | None:
     """The offset of the first newline in start..stop."""
-    window, larger = WINDOWS
+    window = FIRST_WINDOW
     while start < stop:
         data = reader.at(segment, start, min(window, stop - start))
         found = data.find(NEWLINE)
         if found >= 0:
             return start + found
-        start, window = start + len(data), larger
+        start, window = start + len(data), min(window * 4, LARGEST_WINDOW)
     return None
 
 
 def _newline_before(reader: Reader, segment: Segment, start: int, stop: int) -> int | None:
     """The offset of the last newline in start..stop."""
-    window, larger = WINDOWS
+    window = FIRST_WINDOW
     while start < stop:
         low = max(start, stop - window)
         found = reader.at(segment, low, stop - low).rfind(NEWLINE)
         if found >= 0:
             return low + found
-        stop, window = low, larger
+        stop, window = low, min(window * 4, LARGEST_WINDOW)
     return None
 
 
@@ -252,8 +254,21 @@ def _behind_line(reader: Reader, segment: Segment, begin: int, searched: int) ->
         return found + 1
     if segment.end + segment.added <= limit:
         return segment.end + segment.added
-    raise Broken(
-        f"the input file {segment.path} has a line of more than {MAX_LINE} bytes around byte {begin}; shorter ones are allowed"
+    raise _too_long(reader, segment, begin, limit)
+
+
+def _too_long(reader: Reader, segment: Segment, begin: int, searched: int) -> Broken:
+    """The error for a line around `begin` that has no newline up to `searched`."""
+    low, high = max(segment.start, begin - MEASURED), min(segment.end, searched + MEASURED)
+    before = _newline_before(reader, segment, low, begin)
+    behind = _newline_from(reader, segment, searched, high)
+    start = low if before is None else before + 1
+    stop = high if behind is None else behind + 1
+    is_measured = (before is not None or low == segment.start) and (behind is not None or high == segment.end)
+    size = f"{'' if is_measured else 'more than '}{stop - start}"
+    return Broken(
+        f"the input file {segment.path} has a line of {size} bytes at byte {start}, and a line may have at most {MAX_LINE}, "
+        "newline included; shorten or remove it, or choose --format fixed for records without newlines"
     )
 
 
@@ -348,8 +363,7 @@ def sample(inputs: Inputs, format: Format, count: int, seed: int) -> list[tuple[
                 hits = [int(number) * length for number in positions(inputs.size // length, count, seed)]
                 return [_record_at(reader, format, bases, position) for position in hits]
             case Lines():
-                hits = [int(position) for position in positions(inputs.size, count, seed)]
-                return [_line_behind(reader, format, bases, position) for position in hits]
+                return list(_lines_behind(reader, format, bases, positions(inputs.size, count, seed).tolist()))
             case _:
                 assert_never(format)
 
@@ -361,25 +375,32 @@ def _record_at(reader: Reader, format: Fixed, bases: Sequence[int], position: in
     return reader.at(segment, offset, min(format.key_length, MAX_SAMPLED_KEY)), position
 
 
-def _line_behind(reader: Reader, format: Lines, bases: Sequence[int], position: int) -> tuple[bytes, int]:
-    """The line that begins behind this position; behind the segment's last line comes its first."""
-    index = bisect_right(bases, position) - 1
-    segment, base = reader.inputs.segments[index], bases[index]
-    offset = min(segment.start + position - base, segment.end)
-    begin = _behind_line(reader, segment, offset, offset)
-    if begin >= segment.end:
-        begin = segment.start
-    return _key_at(reader, format, segment, begin), base + begin - segment.start
+def _lines_behind(reader: Reader, format: Lines, bases: Sequence[int], ascending: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+    """The line that begins behind each of these positions; behind a segment's last line comes its first."""
+    until, found = 0, (b"", 0)
+    for position in ascending:
+        # Many positions lie in one long line: what is found for the first serves the others, so no byte is read twice.
+        if position >= until:
+            index = bisect_right(bases, position) - 1
+            segment, base = reader.inputs.segments[index], bases[index]
+            offset = min(segment.start + position - base, segment.end)
+            behind = _behind_line(reader, segment, offset, offset)
+            until = base + behind - segment.start
+            begin = behind if behind < segment.end else segment.start
+            found = _key_at(reader, format, segment, begin), base + begin - segment.start
+        yield found
 
 
 def _key_at(reader: Reader, format: Lines, segment: Segment, begin: int) -> bytes:
-    window = MAX_SAMPLED_KEY if format.field is None else WINDOWS[0]
+    window = MAX_SAMPLED_KEY if format.field is None else FIRST_WINDOW
     while True:
         data = reader.at(segment, begin, min(window, segment.end - begin))
         line, newline, _ = data.partition(NEWLINE)
         if format.field is None:
             return line
         fields = line.split(format.delimiter, format.field)
-        if newline or len(fields) > format.field or begin + len(data) == segment.end or window >= MAX_LINE:
-            return fields[format.field - 1][:MAX_SAMPLED_KEY] if len(fields) >= format.field else b""
+        key = fields[format.field - 1] if len(fields) >= format.field else b""
+        is_whole = newline or len(fields) > format.field or begin + len(data) == segment.end
+        if is_whole or len(key) >= MAX_SAMPLED_KEY or window >= MAX_LINE:
+            return key[:MAX_SAMPLED_KEY]
         window *= 8

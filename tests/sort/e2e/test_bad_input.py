@@ -54,7 +54,14 @@ CASES: Mapping[str, Case] = {
     "a memory that is no size": Case(2, "--memory '2X' is not a size", "in", "--output", "out", "--memory", "2X"),
     "too little memory": Case(2, "at least 8M", "in", "--output", "out", "--memory", "7M", "--workers", "2"),
     "a line without an end": Case(
-        3, "in/long", "in", "--output", "out", "--format", "lines", make=write("in/long", bytes(17 << 20))
+        3,
+        "/in/long has a line of 17825792 bytes at byte 0, and a line may have at most 16777216, newline included; shorten or",
+        "in",
+        "--output",
+        "out",
+        "--format",
+        "lines",
+        make=write("in/long", bytes(17 << 20)),
     ),
 }
 
