@@ -15,6 +15,8 @@ from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.store.embedded import EmbeddedPostgres
 
+pytest_plugins = ["tests.timeouts"]
+
 TEMPLATE = "torpor_template"
 
 
