@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator
 
 import asyncpg
+import hypothesis
 import pytest
 import structlog
 
@@ -16,6 +17,12 @@ from torpor.bus.redis import Bus
 from torpor.store.embedded import EmbeddedPostgres
 
 pytest_plugins = ["tests.timeouts"]
+
+# The same examples in each run, as fast as the machine is. `--hypothesis-profile=default` draws others.
+hypothesis.settings.register_profile(
+    "torpor", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("torpor")
 
 TEMPLATE = "torpor_template"
 

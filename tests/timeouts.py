@@ -22,7 +22,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from anyio import pytest_plugin
 from anyio._backends._asyncio import TestRunner
 
-ORDINARY_S = 120.0
+ORDINARY_S = 180.0
 LIMIT_S = {"e2e": 300.0, "browser": 300.0, "long": 1800.0, "deep": 4 * 3600.0}
 """By marker; the largest counts."""
 

@@ -453,7 +453,7 @@ def grow(place: Path, tree: tuple[str, object, int, int]) -> None:
     os.utime(place, ns=(time_ns, time_ns), follow_symlinks=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.tuples(st.just("dir"), st.dictionaries(names, trees, max_size=6), st.integers(0o700, 0o777), times))
 def test_any_tree_comes_back(tree: tuple[str, object, int, int]) -> None:
     with TemporaryDirectory(dir=roomy(), ignore_cleanup_errors=True) as directory:

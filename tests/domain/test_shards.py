@@ -10,7 +10,7 @@ from torpor.domain.shards import ALL_SHARDS, SHARDS, shard_of, shards_of
 NODES = st.sets(st.text(min_size=1, max_size=20), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(NODES)
 def test_every_shard_belongs_to_exactly_one(nodes: set[str]) -> None:
     owned = [shards_of(node, nodes) for node in nodes]
@@ -18,7 +18,7 @@ def test_every_shard_belongs_to_exactly_one(nodes: set[str]) -> None:
     assert frozenset().union(*owned) == ALL_SHARDS
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(NODES, st.text(min_size=1, max_size=20))
 def test_who_leaves_changes_only_what_was_its_own(nodes: set[str], leaver: str) -> None:
     for stays in nodes - {leaver}:

@@ -25,12 +25,9 @@ from torpor.proxy.front import Front
 ADA = "Host: ada.localhost"
 FUZZ = settings(
     max_examples=700,
-    deadline=None,
-    derandomize=True,
-    database=None,
     # To make an example smaller takes as many tries again, each of which may hang.
     phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 VALID = [

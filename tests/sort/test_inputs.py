@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sort.kernels.oracle import key_of, records_of
@@ -271,7 +271,6 @@ def check_chunks(inputs: Inputs, format_: Format, chunk_bytes: int, expected: by
     assert position == len(expected) == inputs.size
 
 
-@settings(deadline=None)
 @given(
     files=lines_of_files.map(lambda texts: (Lines(), texts)) | records_of_files.map(lambda texts: (THREE, texts)),
     workers=st.integers(1, 6),
@@ -386,7 +385,6 @@ def records_with_positions(data: bytes, format_: Format) -> dict[int, bytes]:
     return found
 
 
-@settings(deadline=None)
 @given(
     files=st.tuples(st.sampled_from([Lines(), Lines(1, b"a"), Lines(2, b"\x00"), Lines(3, b"a")]), lines_of_files)
     | st.tuples(st.sampled_from([THREE, Fixed(3, 0, 3)]), records_of_files),

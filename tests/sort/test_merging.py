@@ -164,7 +164,7 @@ def test_a_full_disk_breaks_the_job_and_leaves_nothing(tmp_path: Path, sync: boo
 SHORT = Fixed(length=4, key_offset=1, key_length=2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.lists(st.binary(min_size=4, max_size=4), max_size=30), min_size=1, max_size=6),
     st.integers(min_value=1, max_value=60),
@@ -183,7 +183,7 @@ def test_what_is_divided_is_sorted_to_the_same_bytes(pieces: list[list[bytes]], 
     assert found == sorted(chain.from_iterable(ordered), key=key_of(SHORT))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.text("ab\0,", max_size=12), max_size=12), min_size=1, max_size=4),
     st.integers(min_value=1, max_value=60),

@@ -34,7 +34,7 @@ def expected(form: Format, records: Sequence[bytes]) -> Validation:
     )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(any_data(), st.booleans(), st.integers(0, 40))
 def test_like_one_record_after_the_other(tmp_path: Path, case: tuple[Format, bytes], in_order: bool, cut: int) -> None:
     form, data = case

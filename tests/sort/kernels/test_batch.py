@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sort.kernels.inputs import any_data
@@ -11,7 +11,6 @@ from torpor.sort.kernels.batch import batch_of
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
 
-@settings(deadline=None)
 @given(any_data())
 def test_records_and_keys(case: tuple[Format, bytes]) -> None:
     form, data = case
@@ -24,7 +23,6 @@ def test_records_and_keys(case: tuple[Format, bytes]) -> None:
     assert found.sizes().tolist() == [len(record) for record in records]
 
 
-@settings(deadline=None)
 @given(any_data(), st.integers(0, 40))
 def test_prefix_is_five_bytes_padded_with_zeros(case: tuple[Format, bytes], at: int) -> None:
     form, data = case
@@ -35,7 +33,6 @@ def test_prefix_is_five_bytes_padded_with_zeros(case: tuple[Format, bytes], at: 
     assert found.prefix(at, np.array(rows, dtype=np.intp)).tolist() == [expected[row] for row in rows]
 
 
-@settings(deadline=None)
 @given(any_data(), st.integers(0, 400))
 def test_row_at_is_the_first_row_from_there_on(case: tuple[Format, bytes], offset: int) -> None:
     form, data = case

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torpor.sort.kernels.boundaries import Boundary, choose
@@ -107,7 +107,6 @@ def test_no_partition_is_a_mistake() -> None:
         choose({}, {}, 0)
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.integers(0, 3), st.lists(st.tuples(st.binary(max_size=2), st.integers(0, 1000)), max_size=20)),
     st.dictionaries(st.integers(0, 3), st.integers(0, 10**15)),

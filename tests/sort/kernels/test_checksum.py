@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sort.kernels.inputs import any_data
@@ -16,7 +16,6 @@ from torpor.sort.record import GENSORT, Fixed, Format, Lines
 PLACES = Fixed(100, 0, 10), Fixed(7, 0, 7), Fixed(8, 0, 8), Fixed(130, 0, 2), Lines()
 
 
-@settings(deadline=None)
 @given(any_data(), st.lists(st.floats(0, 1), max_size=4))
 def test_order_and_grouping_do_not_matter(case: tuple[Format, bytes], shares: list[float]) -> None:
     form, data = case
@@ -33,7 +32,6 @@ def test_order_and_grouping_do_not_matter(case: tuple[Format, bytes], shares: li
     assert prove(moved[1:], form) == whole
 
 
-@settings(deadline=None)
 @given(any_data(most=6), st.data())
 def test_another_multiset_has_another_sum(case: tuple[Format, bytes], more: st.DataObject) -> None:
     form, data = case

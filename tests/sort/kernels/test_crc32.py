@@ -26,7 +26,6 @@ def dice(length: int, count: int = MANY) -> Bytes:
     return np.random.default_rng(length).integers(0, 256, (count, length), dtype=np.uint8)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_few_records(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 40))
@@ -40,7 +39,7 @@ def test_every_kind_of_length(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [2, 3, 10, 100, 101])
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.randoms(use_true_random=False))
 def test_places_that_have_something_in_common(length: int, random: Random) -> None:
     records = dice(length)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sort.kernels.inputs import any_data
@@ -21,7 +21,6 @@ def gathered(found: Batch, rows: list[int], size: int) -> bytes:
     return out[:size].tobytes()
 
 
-@settings(deadline=None)
 @given(any_data(), st.data())
 def test_like_joining_slices(case: tuple[Format, bytes], more: st.DataObject) -> None:
     form, data = case

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sort.kernels.inputs import any_data
@@ -14,14 +14,12 @@ from torpor.sort.kernels.order import MOST_ROWS, merged_order, packed_sort, rows
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
 
-@settings(deadline=None)
 @given(any_data())
 def test_like_pythons_own_sort(case: tuple[Format, bytes]) -> None:
     form, data = case
     assert sort_order(batch(form, data)).tolist() == ordered(form, data)
 
 
-@settings(deadline=None)
 @given(any_data())
 def test_packed_words_hold_the_order_below_and_ascending_prefixes_above(case: tuple[Format, bytes]) -> None:
     form, data = case
@@ -32,7 +30,6 @@ def test_packed_words_hold_the_order_below_and_ascending_prefixes_above(case: tu
     assert rows_of(packed).tolist() == ordered(form, data)
 
 
-@settings(deadline=None)
 @given(any_data(), st.data())
 def test_pieces_of_sorted_chunks_sort_together_without_their_prefixes_read_again(
     case: tuple[Format, bytes], drawn: st.DataObject

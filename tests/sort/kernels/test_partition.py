@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sort.kernels.inputs import any_data
@@ -39,7 +39,6 @@ def check(form: Format, data: bytes, boundaries: list[Boundary], worker: int, ba
     assert partitions.tolist() == naive(form, data, boundaries, worker, base)
 
 
-@settings(deadline=None)
 @given(any_data(), st.data(), st.integers(0, 2), st.integers(0, 500))
 def test_like_comparing_every_record_with_every_boundary(
     case: tuple[Format, bytes], more: st.DataObject, worker: int, base: int

@@ -1,13 +1,12 @@
 """Are the sampled records distinct, spread over all, and the same in every run?"""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torpor.sort.kernels.sample import positions, seed_of
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**12), st.integers(0, 5000), st.integers(0, (1 << 64) - 1))
 def test_distinct_ascending_and_in_range(records: int, count: int, seed: int) -> None:
     drawn = positions(records, count, seed)
