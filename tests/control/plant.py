@@ -25,7 +25,7 @@ from torpor.templates.catalogue import program, template
 from torpor.wishes import Ttls, Wishes
 
 WORLD = "fake:of this test"
-LIFE_S = 3600
+LIFE_S = 86_400
 FAST = Knobs(retry_base_s=0.05, retry_cap_s=0.2, restart_base_s=0.05)
 
 

@@ -1,0 +1,75 @@
+"""The database's clock may jump, forward and back, without harm to any workspace."""
+
+import asyncpg
+import pytest
+
+from tests.control.plant import Plant, plant
+from torpor.domain.states import Phase, Wish
+from torpor.ports import Home
+
+pytestmark = pytest.mark.anyio
+
+# Functions of the same names that come first in the search path: every query of the product gets the shifted time.
+CLOCK = """
+CREATE SCHEMA shifted;
+CREATE TABLE shifted.by (amount interval NOT NULL);
+INSERT INTO shifted.by VALUES (interval '0');
+CREATE FUNCTION shifted.now() RETURNS timestamptz LANGUAGE sql STABLE
+    AS 'SELECT pg_catalog.now() + amount FROM shifted.by';
+CREATE FUNCTION shifted.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+    AS 'SELECT pg_catalog.clock_timestamp() + amount FROM shifted.by';
+GRANT USAGE ON SCHEMA shifted TO PUBLIC;
+GRANT SELECT ON shifted.by TO PUBLIC;
+"""
+
+
+@pytest.fixture
+async def clock(database_url: str) -> asyncpg.Connection:
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(CLOCK)
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f"ALTER DATABASE {name} SET search_path = shifted, public, pg_catalog")
+    return connection
+
+
+async def set_clock(clock: asyncpg.Connection, amount: str) -> None:
+    await clock.execute("UPDATE shifted.by SET amount = $1::text::interval", amount)
+
+
+@pytest.mark.parametrize("jumps", [("2 hours", "0"), ("-2 hours", "0"), ("2 hours", "-2 hours", "0")], ids=" ".join)
+async def test_a_clock_that_jumps_harms_no_workspace(
+    database_url: str, clock: asyncpg.Connection, jumps: tuple[str, ...]
+) -> None:
+    async with plant(database_url) as here:
+        for name in ("runs", "sleeps", "moves"):
+            await here.wishes.create(here.user, name=name)
+            await here.until_phase(name, Phase.RUNNING)
+        await write_note(here, "sleeps")
+        await here.wishes.wish(here.user, "sleeps", Wish.ARCHIVED)
+        await here.until_phase("sleeps", Phase.ARCHIVED)
+        for jump in jumps:
+            await here.wishes.wish(here.user, "moves", Wish.STANDBY)
+            await set_clock(clock, jump)
+            assert (await here.show("runs")).phase is Phase.RUNNING
+            await here.until_phase("moves", Phase.STANDBY)
+            await here.wishes.wish(here.user, "moves", Wish.RUNNING)
+            await here.until_phase("moves", Phase.RUNNING)
+        await here.wishes.wish(here.user, "sleeps", Wish.RUNNING)
+        awake = await here.until_phase("sleeps", Phase.RUNNING)
+        assert here.world.volumes[Home(awake.id, awake.generation)].files["note"] == b"hello"
+        assert [(await here.show(name)).error for name in ("runs", "sleeps", "moves")] == [None, None, None]
+    await clock.close()
+
+
+async def test_the_clock_of_the_test_is_the_clock_of_the_product(database_url: str, clock: asyncpg.Connection) -> None:
+    async with plant(database_url, runs=False) as here:
+        await set_clock(clock, "2 hours")
+        loaded = await here.controller_store.load_these(here.hold(), frozenset())
+        real = await clock.fetchval("SELECT pg_catalog.clock_timestamp()")
+        assert 7100 < (loaded.now - real).total_seconds() < 7300
+    await clock.close()
+
+
+async def write_note(here: Plant, name: str) -> None:
+    seen = await here.show(name)
+    here.world.volumes[Home(seen.id, seen.generation)].files["note"] = b"hello"

@@ -1,0 +1,51 @@
+"""A program that resists its end changes nothing in the archive of its home."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.product import product
+from torpor.archives.tree import tree_root
+
+pytestmark = pytest.mark.e2e
+
+# Two forks and a session of its own: no shell and no parent knows it. It ignores every signal that can be ignored.
+WRITER = """
+import os, signal, sys
+for _ in range(2):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+    signal.signal(number, signal.SIG_IGN)
+count = 0
+while True:
+    count += 1
+    with open(f"busy-{count % 50}", "w") as file:
+        file.write("x" * (count % 5000))
+    if count == 100:
+        open("started", "w").close()
+"""
+
+
+def test_double_forked_writers_that_ignore_signals_do_not_write_into_an_archive(tmp_path: Path) -> None:
+    with product(tmp_path, TORPOR_WORKSPACE_STOP_GRACE="1") as here:
+        here.ok("create", "demo", "--wait")
+        for _ in range(2):
+            here.ok("exec", "demo", "--", "python3", "-c", WRITER)
+        here.ok("exec", "demo", "--", "sh", "-c", "until [ -e started ]; do :; done")
+        here.ok("stop", "demo", "--wait")
+        standing = here.home(here.show("demo"))
+        root = tree_root(standing)
+        here.ok("start", "demo", "--wait")
+        here.ok("exec", "demo", "--", "python3", "-c", WRITER)
+        here.ok("archive", "demo", "--wait")
+        here.ok("stop", "demo", "--wait")
+        restored = here.home(here.show("demo"))
+        after = tree_root(restored)
+        assert after != root, "the second writer wrote"
+        assert tree_root(restored) == after, "the writer is gone"
+        assert len(list(restored.glob("busy-*"))) == 50
+        here.ok("archive", "demo", "--wait")
+        here.ok("stop", "demo", "--wait")
+        assert tree_root(here.home(here.show("demo"))) == after
