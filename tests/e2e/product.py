@@ -31,6 +31,8 @@ class Product:
     data: Path
     port: int = field(default_factory=free_port)
     environment: dict[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+    """The words before its command line, which must become it: a tracer, for one."""
     process: subprocess.Popen[str] | None = None
 
     def env(self) -> dict[str, str]:
@@ -42,7 +44,7 @@ class Product:
         began = time.monotonic()
         log = (self.data.parent / "up.log").open("a", encoding="utf-8")
         self.process = subprocess.Popen(
-            [TORPOR, "up"], stdout=subprocess.PIPE, stderr=log, env=self.env(), text=True, cwd=self.data.parent
+            [*self.before, TORPOR, "up"], stdout=subprocess.PIPE, stderr=log, env=self.env(), text=True, cwd=self.data.parent
         )
         log.close()
         assert self.process.stdout
@@ -70,6 +72,20 @@ class Product:
         self.process.stdout.close()
         self.process = None
         return code
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Nothing is left of it afterwards, however the test ended."""
+        self.up()
+        try:
+            yield
+        finally:
+            if self.process is not None:
+                self.process.send_signal(signal.SIGINT)
+                try:
+                    self._ended()
+                except subprocess.TimeoutExpired:
+                    self.kill()
 
     def log(self) -> str:
         return (self.data.parent / "up.log").read_text(encoding="utf-8")[-6000:]
@@ -130,16 +146,8 @@ class Product:
 def product(folder: Path, **environment: str) -> Iterator[Product]:
     """A running product, and nothing left of it afterwards, however the test ended."""
     here = Product(folder / "data", environment=environment)
-    here.up()
-    try:
+    with here.running():
         yield here
-    finally:
-        if here.process is not None:
-            here.process.send_signal(signal.SIGINT)
-            try:
-                here._ended()
-            except subprocess.TimeoutExpired:
-                here.kill()
 
 
 def processes_with(text: str) -> list[int]:

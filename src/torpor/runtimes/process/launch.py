@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from torpor.runtimes.process import pipes
 from torpor.runtimes.process.tools import find
 
 # The shell writes itself into each group, then becomes the program: no moment outside, no code of ours between fork and exec.
@@ -52,7 +53,7 @@ class Spawned:
         self._ended: asyncio.Future[int] = loop.create_future()
         # Not asyncio's own subprocesses: their end waits for the pipes', which a grandchild may hold open for ever.
         self._handle = os.pidfd_open(self.pid)
-        self._transports: dict[IO[bytes], asyncio.BaseTransport] = {}
+        self._transports: list[asyncio.BaseTransport] = []
         loop.add_reader(self._handle, self._note_end)
 
     def _note_end(self) -> None:
@@ -78,17 +79,14 @@ class Spawned:
 
     async def input(self) -> asyncio.StreamWriter:
         assert self._process.stdin is not None
-        loop = asyncio.get_running_loop()
-        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, self._process.stdin)
-        self._transports[self._process.stdin] = transport
-        return asyncio.StreamWriter(transport, protocol, None, loop)
+        writer = await pipes.writer(self._process.stdin)
+        self._transports.append(writer.transport)
+        return writer
 
     async def _reader(self, pipe: IO[bytes] | None, limit: int) -> asyncio.StreamReader:
         assert pipe is not None
-        reader = asyncio.StreamReader(limit=limit)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-        self._transports[pipe] = transport
+        reader, transport = await pipes.reader(pipe, limit=limit)
+        self._transports.append(transport)
         return reader
 
     def tell(self, line: bytes) -> None:
@@ -98,10 +96,10 @@ class Spawned:
             self._process.stdin.write(line)
 
     def let_go(self) -> None:
-        """Close what is left open of its pipes; a transport closes its own, and until then still watches it."""
-        for transport in self._transports.values():
+        """Close its pipes: those that the loop owns, and those that were never handed to it."""
+        for transport in self._transports:
             transport.close()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None and pipe not in self._transports:
+            if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()

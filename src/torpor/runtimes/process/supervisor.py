@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import structlog
 
@@ -16,7 +16,7 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.program import Orders
 from torpor.ports import Address, Container
-from torpor.runtimes.process import access, agent_client, processes, sandbox
+from torpor.runtimes.process import access, agent_client, pipes, processes, sandbox
 from torpor.runtimes.process.abilities import Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import Spawned, joining
@@ -125,7 +125,7 @@ class Supervisor:
             processes.record(self._equipment.places.records, self._name, spawned.pid)
             self._tasks = [asyncio.ensure_future(self._keep_log(spawned)), asyncio.ensure_future(self._watch(spawned))]
             if confinement.bubblewrap is not None:
-                agent = await born(info.fileno())
+                agent = await born(info)
                 if self._equipment.veths is not None:
                     await self._equipment.veths.connect(self._id, agent)
             spawned.tell(self._orders(user, port, sockets).line())
@@ -320,11 +320,9 @@ def listening(path: str) -> Iterator[socket.socket]:
         server.close()
 
 
-async def born(info: int) -> int:
+async def born(info: IO[bytes]) -> int:
     """The process id of the agent, as bubblewrap tells it once the namespaces stand."""
-    reader = asyncio.StreamReader()
-    pipe = os.fdopen(os.dup(info), "rb", 0)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    reader, transport = await pipes.reader(info)
     try:
         told = await asyncio.wait_for(reader.readuntil(b"}"), BORN_WITHIN_S)
         return int(json.loads(told)["child-pid"])

@@ -1,0 +1,22 @@
+"""Does the real product close every descriptor exactly once?"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.closes import failed_closes, strace
+from tests.e2e.product import Product
+
+pytestmark = pytest.mark.e2e
+
+NAMES = ("one", "two")
+
+
+def test_no_close_fails_while_workspaces_start_and_are_archived(tmp_path: Path) -> None:
+    here = Product(tmp_path / "data", before=strace(tmp_path / "closes"))
+    with here.running():
+        for name in NAMES:
+            here.ok("create", name, "--wait")
+        for name in NAMES:
+            here.ok("archive", name, "--wait")
+    assert failed_closes(tmp_path / "closes") == []
