@@ -1,6 +1,7 @@
 """Which word counts, and is a wrong one refused with what is allowed?"""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,20 @@ def test_the_command_line_counts_before_the_environment_before_the_file() -> Non
     toml = (Path("torpor.toml"), "port = 1\nmax_running_per_user = 3\nlog_format = 'json'")
     settings = load({**HOME, "TORPOR_PORT": "2", "TORPOR_MAX_RUNNING_PER_USER": "4"}, toml=toml, overrides={"port": 5})
     assert (settings.port, settings.max_running_per_user, settings.log_format) == (5, 4, "json")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"environ": {**HOME, "TORPOR_UNCONFINED": "true"}},
+        {"environ": {**HOME, "TORPOR_UNCONFINED": "yes"}},
+        {"environ": HOME, "toml": (Path("torpor.toml"), "unconfined = true")},
+        {"environ": HOME, "overrides": {"unconfined": True}},
+    ],
+)
+def test_missing_confinement_is_accepted_only_when_that_is_said(said: dict[str, Any]) -> None:
+    assert not load(HOME).unconfined
+    assert load(**said).unconfined
 
 
 def test_an_empty_word_is_no_word() -> None:

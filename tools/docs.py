@@ -86,7 +86,7 @@ def errors_page() -> str:
 def settings_page() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
-        default = "the user's data folder" if name == "data" else "-" if field.default is None else str(field.default)
+        default = "the user's data folder" if name == "data" else _default(field.default)
         secret = " (never printed)" if name in SECRET else ""
         rows.append((f"`{name}`", f"`{PREFIX}{name.upper()}`", default, f"{field.description}{secret}"))
     intro = (
@@ -94,6 +94,13 @@ def settings_page() -> str:
         "default. A wrong value is refused at the start, with its name and what is allowed.\n"
     )
     return DRAWN + "\n".join(("# Settings\n", intro, table(("in torpor.toml", "environment", "default", "what it is"), rows)))
+
+
+def _default(value: object) -> str:
+    """As it is written in torpor.toml."""
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def templates_page() -> str:

@@ -72,6 +72,11 @@ class Settings(BaseModel):
         "auto",
         description="What runs workspaces; `auto` takes the best one this machine has. `fake` runs nothing: it is for trials.",
     )
+    unconfined: bool = Field(
+        False,
+        description="Accept several users where workspaces are not confined from each other (files, processes, network): "
+        "`true`, or --unconfined. Without it such an installation is for one user.",
+    )
     fake_engine: Path | None = Field(None, description="The socket of the engine behind the runtime `fake`.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
 

@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import asyncpg
 import pytest
 
 from tests.control.plant import FAST, make_controller
+from tests.people import person
 from torpor.control.coordinator import Coordinator, Lock
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.domain.errors import Deposed, Refused
 from torpor.domain.shards import ALL_SHARDS
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
 from torpor.runtimes.fake import FakeWorld
 from torpor.store.database import Database, Role
 from torpor.store.for_controller import ControllerStore
@@ -113,6 +116,57 @@ async def test_a_world_that_only_one_can_hold_is_taken_over_at_once(store: Contr
     await bob.join()
     assert bob.shards == ALL_SHARDS
     assert not await store.lives(ada.life)
+
+
+# ── what it confines ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+UNCONFINED = ControllerConfinement((Missing("network", "no bubblewrap", "apt-get install bubblewrap"),), port_warning="open")
+
+
+def unconfined(store: ControllerStore, node_id: str, *, is_accepted: bool = False) -> Membership:
+    confinement = replace(UNCONFINED, is_accepted=is_accepted)
+    return Membership(store, Identity(node_id, "fake:w", False, confinement), QUICK)
+
+
+async def sign_up(database_url: str, *usernames: str) -> None:
+    database = await Database.open(database_url, Role.SERVICE)
+    for username in usernames:
+        await person(database, username)
+    await database.close()
+
+
+async def test_the_row_of_a_life_tells_what_it_confines(store: ControllerStore) -> None:
+    await member(store, "ada").join()
+    await unconfined(store, "bob").join()
+    await unconfined(store, "cyd", is_accepted=True).join()
+    assert {one.node_id: one.confinement for one in await store.members()} == {
+        "ada": CONFINED,
+        "bob": UNCONFINED,
+        "cyd": replace(UNCONFINED, is_accepted=True),
+    }
+
+
+async def test_an_unconfined_controller_does_not_join_where_there_are_several_users(
+    store: ControllerStore, database_url: str
+) -> None:
+    await sign_up(database_url, "eve", "fay")
+    began = time.monotonic()
+    with pytest.raises(Refused, match=r"2 users can sign in.*apt-get install bubblewrap") as refused:
+        await unconfined(store, "ada").join(within_s=30)
+    assert refused.value.code == "unconfined"
+    assert time.monotonic() - began < 15, "it does not wait for what cannot pass by itself"
+    assert not await store.members()
+    await member(store, "ada").join()
+    await unconfined(store, "bob", is_accepted=True).join()
+
+
+async def test_users_who_cannot_sign_in_do_not_count(store: ControllerStore, database_url: str) -> None:
+    await sign_up(database_url, "eve", "fay")
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("UPDATE users SET is_active = false WHERE username = 'fay'")
+    await connection.close()
+    await unconfined(store, "ada").join()
+    assert [one.node_id for one in await store.members()] == ["ada"]
 
 
 # ── who leads ─────────────────────────────────────────────────────────────────────────────────────────────────────────

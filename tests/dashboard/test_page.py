@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.accounts.providers import real_provider
 from tests.browser import Seat, running_chromium, seat
-from tests.e2e.product import SERVE_HOME, Product, product
+from tests.e2e.product import SERVE_HOME, SEVERAL_USERS, Product, product
 
 pytestmark = pytest.mark.browser
 
@@ -35,6 +35,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
             TORPOR_OIDC_CLIENT_ID="torpor",
             TORPOR_OIDC_CLIENT_SECRET="secret",
             TORPOR_OIDC_NAME="the office",
+            **SEVERAL_USERS,
         ) as running,
     ):
         yield running

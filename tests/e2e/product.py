@@ -17,6 +17,9 @@ from typing import Any
 TORPOR = str(Path(sys.executable).with_name("torpor"))
 # A program for the template `command`: what stands in the home, served.
 SERVE_HOME = ("sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT")
+# For a product with several users: it starts on a machine that cannot confine workspaces, too.
+SEVERAL_USERS = {"TORPOR_UNCONFINED": "true"}
+NAMESPACES_REFUSED = "bwrap: No permissions to create new namespace"
 
 
 def free_port() -> int:
@@ -148,6 +151,15 @@ def product(folder: Path, **environment: str) -> Iterator[Product]:
     here = Product(folder / "data", environment=environment)
     with here.running():
         yield here
+
+
+def without_confinement(folder: Path) -> dict[str, str]:
+    """The environment of a product on a machine whose kernel refuses bubblewrap, for root and for a normal user."""
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "bwrap").write_text(f"#!/bin/sh\necho '{NAMESPACES_REFUSED}' >&2\nexit 1\n", encoding="utf-8")
+    (tools / "bwrap").chmod(0o755)
+    return {"PATH": f"{tools}:{os.environ['PATH']}"}
 
 
 def processes_with(text: str) -> list[int]:

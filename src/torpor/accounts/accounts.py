@@ -23,6 +23,7 @@ from torpor.domain.access import EVERY_SCOPE, Scope
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.names import is_id
 from torpor.domain.people import check_password, check_username, usernames
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_stranger, admit_user
 from torpor.store.database import once_more
 from torpor.store.people import (
     Account,
@@ -104,12 +105,15 @@ class Accounts:
         *,
         session_ttl_s: float = SESSION_LIVES_S,
         passwords: Passwords | None = None,
+        confinement: ControllerConfinement = CONFINED,
     ) -> None:
+        """`confinement`: of this process's own engine, which counts even while its controller is between two lives."""
         self.session_ttl_s = session_ttl_s
         self._store = store
         self._revocations = revocations
         self._throttle = throttle
         self._passwords = passwords or Passwords()
+        self._confinement = confinement
         self._watching = Watching(revocations, self.recognise_again)
 
     # ── who is asking ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,7 +179,11 @@ class Accounts:
         if not 1 <= len(identity.subject) <= LONGEST_SUBJECT or not identity.subject.isprintable():
             await self.not_vouched_for("bad_subject", came_from=came_from)
             raise Refused("sign_in_refused", "the sign-in provider did not say who this is")
-        known = (await self._of(identity)).user
+        try:
+            known = (await self._of(identity)).user
+        except Refused as refused:
+            await self.not_vouched_for(refused.code, came_from=came_from)
+            raise
         if not known.is_active:
             await self.not_vouched_for("unauthorized", known, came_from=came_from)
             raise _not_any_more()
@@ -311,6 +319,7 @@ class Accounts:
             made = await writing.create_user(NewUser(username, is_admin, hashed, max_running))
             if made is None:
                 raise Refused("name_taken", f"there is a user {username!r} already", name=username)
+            admit_user(*await self._users_and_confinements(writing), failed=f"user {username!r} was not created")
             detail = {"user_id": made.user.id, "username": username, "is_admin": is_admin}
             await writing.audit(caller.entry("user.create", detail=detail))
         return made
@@ -336,6 +345,9 @@ class Accounts:
             if is_given_up and administrators <= {user_id}:
                 raise Refused("last_administrator", f"besides {before.username!r} there is no administrator that can sign in")
             after = await writing.change_user(wished)
+            if wished.is_active > before.is_active:
+                failed = f"user {before.username!r} was not activated"
+                admit_user(*await self._users_and_confinements(writing), failed=failed)
             if hashed is not None:
                 await writing.set_password(user_id, hashed)
             ended: frozenset[str] = frozenset()
@@ -434,6 +446,7 @@ class Accounts:
             new = NewUser(username, is_admin=True, password=await self._passwords.hash(password))
             async with self._store.writing() as writing:
                 await writing.create_user(new)
+                admit_user(*await self._users_and_confinements(writing), failed=f"user {username!r} was not created")
                 await writing.audit(Entry("user.create", username=username, how="SYSTEM", detail={"username": username}))
             account = await self._store.by_name(username)
         assert account is not None, "just created, or there before"
@@ -455,6 +468,11 @@ class Accounts:
             if refused.is_news:
                 await self._store.audit(Entry("session.refused", username=name, came_from=came_from, outcome=refused.code))
             raise
+
+    async def _users_and_confinements(self, writing: PeopleWriting) -> tuple[int, Sequence[ControllerConfinement]]:
+        """After the user was written, so that the count is the one that is about to be."""
+        users, confinements = await writing.users_and_confinements()
+        return users, [self._confinement, *confinements]
 
     async def _tidy(self) -> None:
         """What has expired makes room; whoever came by does not wait for it to succeed."""
@@ -491,6 +509,7 @@ class Accounts:
             async with self._store.writing() as writing:
                 made = await writing.create_user(new)
                 if made is not None:
+                    admit_stranger(*await self._users_and_confinements(writing))
                     detail = {"user_id": made.user.id, "username": name, "issuer": identity.issuer}
                     await writing.audit(Entry("user.create", username=name, how="SYSTEM", detail=detail))
             # The same person may have come twice at once.

@@ -34,6 +34,7 @@ STATUS_OF: Mapping[str, int] = {
     "not_running": 409,
     "last_administrator": 409,
     "too_many_tokens": 409,
+    "unconfined": 409,
     "bad_name": 422,
     "bad_username": 422,
     "bad_password": 422,

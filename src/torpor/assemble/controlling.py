@@ -25,6 +25,7 @@ from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hosts import Hosts
 from torpor.domain.planner import Step
 from torpor.domain.records import Change
+from torpor.domain.unconfined import ControllerConfinement
 from torpor.ports import Activity, Archives, Feed, Runtime
 from torpor.settings import Settings
 from torpor.store.collecting import CollectingStore
@@ -53,6 +54,7 @@ async def coordinator(
     archives: Archives,
     using: Using,
     around: Around,
+    confinement: ControllerConfinement,
 ) -> Coordinator:
     """Neither joined nor running yet."""
     store = ControllerStore(database, provider=runtime.name)
@@ -91,6 +93,7 @@ async def coordinator(
             node_id=settings.coordinator_node_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}",
             world=await runtime.world(),
             is_exclusive=engines.is_exclusive(runtime),
+            confinement=confinement,
         ),
         Heartbeat(settings.coordinator_heartbeat, settings.coordinator_expiry),
         Lock(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),

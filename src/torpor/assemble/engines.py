@@ -10,8 +10,10 @@ from torpor.assemble.roles import EVERY_PART, Part
 from torpor.control.execute import Hands
 from torpor.domain.errors import Refused
 from torpor.domain.records import Workspace
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
 from torpor.ports import Archives, Limits, Program, Runtime
 from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives
+from torpor.runtimes.process.abilities import OPEN_PORT, missing, ports_are_open
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
@@ -42,8 +44,22 @@ async def choose(
     return ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace), on_change=on_change), homes
 
 
-async def start(runtime: Runtime, parts: frozenset[Part], stack: contextlib.AsyncExitStack) -> None:
-    """Begin to hold workspaces; what is not confined on this machine is said."""
+async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfinement:
+    """What this engine's workspaces lack; an engine that runs no programs on this machine lacks nothing."""
+    if not isinstance(runtime, ProcessRuntime):
+        return CONFINED
+    abilities = await runtime.abilities()
+    return ControllerConfinement(
+        tuple(Missing(one.what, one.how, one.remedy) for one in missing(abilities)),
+        is_accepted=settings.unconfined,
+        port_warning=OPEN_PORT if ports_are_open(abilities) else "",
+    )
+
+
+async def start(
+    runtime: Runtime, parts: frozenset[Part], confined: ControllerConfinement, stack: contextlib.AsyncExitStack
+) -> None:
+    """Begin to hold workspaces, and print what is not confined on this machine."""
     if isinstance(runtime, RemoteFake) and Part.PROXY in parts:
         await runtime.start()
     if not isinstance(runtime, ProcessRuntime):
@@ -52,7 +68,10 @@ async def start(runtime: Runtime, parts: frozenset[Part], stack: contextlib.Asyn
     stack.push_async_callback(runtime.close)
     for ability in await runtime.abilities():
         if not ability.confined:
-            print(f"torpor: not confined on this machine: {ability.what}: {ability.how}. {ability.remedy}", file=sys.stderr)
+            fix = f" To fix: {ability.remedy}" if ability.remedy else ""
+            print(f"torpor: not confined on this machine: {ability.what}: {ability.how}.{fix}", file=sys.stderr)
+    if confined.summary:
+        print(f"torpor: {confined.summary}", file=sys.stderr)
 
 
 def is_exclusive(runtime: Runtime) -> bool:

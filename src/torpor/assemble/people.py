@@ -6,13 +6,18 @@ from torpor.api.oidc import BACK
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
 from torpor.bus.throttle import Throttle
+from torpor.domain.unconfined import ControllerConfinement
 from torpor.settings import Settings
 from torpor.store.database import Database
 from torpor.store.people import PeopleStore
 
 
-def accounts(settings: Settings, database: Database, bus: Bus, revocations: Revocations) -> Accounts:
-    return Accounts(PeopleStore(database), revocations, Throttle(bus), session_ttl_s=settings.session_ttl)
+def accounts(
+    settings: Settings, database: Database, bus: Bus, revocations: Revocations, confinement: ControllerConfinement
+) -> Accounts:
+    return Accounts(
+        PeopleStore(database), revocations, Throttle(bus), session_ttl_s=settings.session_ttl, confinement=confinement
+    )
 
 
 def provider(settings: Settings) -> Provider | None:

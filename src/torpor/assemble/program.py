@@ -105,19 +105,20 @@ async def _start(
         using=using,
     )
     revocations = Revocations(bus)
-    accounts = people.accounts(settings, database, bus, revocations)
+    confinement = await engines.confinement(settings, runtime)
+    accounts = people.accounts(settings, database, bus, revocations, confinement)
     await stack.enter_async_context(background(accounts.run(), "people"))
     coordinator = None
     if Part.CONTROLLER in parts:
         controlled = await stack.enter_async_context(opened(url, Role.CONTROLLER))
         coordinator = await controlling.coordinator(
-            settings, url, controlled, runtime, archives, using, Around(activity, feed, touches.touch)
+            settings, url, controlled, runtime, archives, using, Around(activity, feed, touches.touch), confinement
         )
         heard.listener = coordinator
         await coordinator.join(within_s=PREDECESSOR_S)
         await controlling.require_our_store(archives, controlled)
     # After joining: whoever else sees this world and goes on living must not be disturbed.
-    await engines.start(runtime, parts, stack)
+    await engines.start(runtime, parts, confinement, stack)
     if is_first_user_made:
         await ensure_credentials(settings, accounts)
     if coordinator is not None:

@@ -29,6 +29,10 @@ READY_TIMEOUT_S = 180.0
 # Every workspace may take its grace period to end.
 DOWN_TIMEOUT_S = 120.0
 
+Unconfined = Annotated[
+    bool, typer.Option("--unconfined", help="Accept several users though workspaces are not confined from each other.")
+]
+
 
 def up(
     data: Data = None,
@@ -36,6 +40,7 @@ def up(
     runtime: Annotated[
         str | None, typer.Option("--runtime", help="What runs workspaces (default: auto).", show_default=False)
     ] = None,
+    unconfined: Unconfined = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="In the background; `torpor down` stops it.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -43,9 +48,10 @@ def up(
     if as_json and not detach:
         raise usage("--json needs --detach", "in the foreground the product's own log is the answer")
     said = {"data": data, "port": port, "runtime": runtime}
-    settings = settings_here(**said)
+    settings = settings_here(**said, unconfined=unconfined or None)
     if detach:
-        _detach(settings.data, [f"--{name}={value}" for name, value in said.items() if value is not None], as_json=as_json)
+        options = [f"--{name}={value}" for name, value in said.items() if value is not None]
+        _detach(settings.data, [*options, *(["--unconfined"] if unconfined else [])], as_json=as_json)
         return
     from torpor.assemble import run_up
 
@@ -59,9 +65,10 @@ def serve(
     runtime: Annotated[
         str | None, typer.Option("--runtime", help="What runs workspaces (default: auto).", show_default=False)
     ] = None,
+    unconfined: Unconfined = False,
 ) -> None:
     """Parts of the product, on services that are there already: any number of each."""
-    settings = settings_here(data=data, port=port, runtime=runtime)
+    settings = settings_here(data=data, port=port, runtime=runtime, unconfined=unconfined or None)
     from torpor.assemble import run_serve
     from torpor.assemble.roles import parts_of
 

@@ -14,12 +14,15 @@ import structlog
 
 from torpor.domain.errors import Deposed, Refused, TorporError, Unavailable
 from torpor.domain.shards import shards_of
+from torpor.domain.unconfined import CONFINED, ControllerConfinement
 from torpor.store.for_controller import ControllerStore
 from torpor.store.members import Member
 
 log = structlog.get_logger()
 
 FIRST_TRIES_S = 0.2
+# Refusals that pass when another controller stops or expires.
+ENDS_BY_ITSELF = frozenset({"already_controlled", "name_in_use"})
 
 
 def _since_boot_s() -> float:
@@ -34,6 +37,7 @@ class Identity:
     """What it sees: controllers of different worlds do not share a database."""
     is_exclusive: bool
     """Only one process can hold this world, so whoever held it before us is dead."""
+    confinement: ControllerConfinement = CONFINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Membership:
         return self._monotonic() < self._lives_until
 
     async def join(self, *, within_s: float = 0.0) -> None:
-        """Begin to live; Refused when somebody who sees another world goes on living for so long."""
+        """Begin to live; Refused when what is in the way does not end by itself, or not within this time."""
         until = self._monotonic() + within_s
         while True:
             began = self._monotonic()
@@ -79,9 +83,10 @@ class Membership:
                     self._identity.world,
                     expiry_s=self._heartbeat.expiry_s,
                     exclusive=self._identity.is_exclusive,
+                    confinement=self._identity.confinement,
                 )
-            except Refused:
-                if self._monotonic() >= until:
+            except Refused as refused:
+                if refused.code not in ENDS_BY_ITSELF or self._monotonic() >= until:
                     raise
                 await asyncio.sleep(FIRST_TRIES_S)
             else:

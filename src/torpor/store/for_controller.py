@@ -12,10 +12,11 @@ from torpor.domain.errors import Refused
 from torpor.domain.records import Change, Workspace
 from torpor.domain.shards import shard_of
 from torpor.domain.states import Phase
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_controller
 from torpor.portions import in_portions
 from torpor.store.database import Database
 from torpor.store.leader import require_term
-from torpor.store.members import Member, members
+from torpor.store.members import Member, from_confinement, members
 from torpor.store.queries import FOR_CONTROLLER
 from torpor.store.rows import from_change, readable
 
@@ -52,8 +53,20 @@ class ControllerStore:
 
     # ── lives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def join(self, node_id: str, world: str, *, expiry_s: float, exclusive: bool = False) -> int:
-        """Begin a life; its epoch. Refused `already_controlled` while somebody lives who sees another world."""
+    async def join(
+        self,
+        node_id: str,
+        world: str,
+        *,
+        expiry_s: float,
+        exclusive: bool = False,
+        confinement: ControllerConfinement = CONFINED,
+    ) -> int:
+        """Begin a life and return its epoch.
+
+        Refused `already_controlled` while a controller of another world lives, `unconfined` where there are several users and
+        this controller cannot confine their workspaces.
+        """
         async with self._database.transaction() as connection:
             await connection.execute(FOR_CONTROLLER["hold_registry"])
             if exclusive:
@@ -66,7 +79,10 @@ class ControllerStore:
                 )
             if other is not None:
                 raise Refused("name_in_use", f"a controller called {node_id} lives already; each needs a name of its own")
-            epoch: int = await connection.fetchval(FOR_CONTROLLER["join_controllers"], node_id, world, expiry_s)
+            admit_controller(await connection.fetchval(FOR_CONTROLLER["count_users"]), confinement)
+            epoch: int = await connection.fetchval(
+                FOR_CONTROLLER["join_controllers"], node_id, world, expiry_s, *from_confinement(confinement)
+            )
             return epoch
 
     async def live_on(self, life: int, *, expiry_s: float) -> bool:

@@ -1,10 +1,11 @@
 """Which controllers live, and which of them leads?"""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
-from torpor.store.database import Database
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
 from torpor.store.queries import FOR_CONTROLLER
 
 
@@ -16,8 +17,26 @@ class Member:
     started_at: datetime
     expires_at: datetime
     is_leader: bool
+    confinement: ControllerConfinement = CONFINED
 
 
-async def members(database: Database) -> Sequence[Member]:
-    """Either role may ask."""
-    return [Member(**row) for row in await database.fetch(FOR_CONTROLLER["members"])]
+async def members(database: Any) -> Sequence[Member]:
+    """On any connection or database; either role may ask."""
+    return [_to_member(row) for row in await database.fetch(FOR_CONTROLLER["members"])]
+
+
+def from_confinement(confinement: ControllerConfinement) -> tuple[list[dict[str, str]], bool, str]:
+    """The columns `missing`, `is_accepted` and `port_warning`."""
+    return [asdict(one) for one in confinement.missing], confinement.is_accepted, confinement.port_warning
+
+
+def _to_member(row: Mapping[str, Any]) -> Member:
+    missing = tuple(Missing(**one) for one in row["missing"])
+    return Member(
+        node_id=row["node_id"],
+        epoch=row["epoch"],
+        started_at=row["started_at"],
+        expires_at=row["expires_at"],
+        is_leader=row["is_leader"],
+        confinement=ControllerConfinement(missing, row["is_accepted"], row["port_warning"]),
+    )

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from torpor.domain.unconfined import ControllerConfinement
 from torpor.store.database import Database
+from torpor.store.members import members
 from torpor.store.queries import PEOPLE
 
 
@@ -209,6 +211,12 @@ class PeopleWriting:
     async def lock_administrators(self) -> frozenset[str]:
         """Who of those that can sign in are administrators."""
         return frozenset(str(row["id"]) for row in await self._connection.fetch(PEOPLE["lock_administrators"]))
+
+    async def users_and_confinements(self) -> tuple[int, Sequence[ControllerConfinement]]:
+        """How many users can sign in, and what each live controller confines; both stay so until this transaction has ended."""
+        await self._connection.execute(PEOPLE["hold_registry"])
+        users: int = await self._connection.fetchval(PEOPLE["count_users"])
+        return users, [one.confinement for one in await members(self._connection)]
 
     async def change_user(self, user: User) -> Account:
         row = await self._connection.fetchrow(

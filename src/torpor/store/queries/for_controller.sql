@@ -5,7 +5,8 @@
 SELECT clock_timestamp();
 
 -- name: hold_registry
--- Controllers join one after the other, so that two of different worlds cannot slip in beside each other.
+-- Controllers join one after the other, so that two of different worlds cannot slip in beside each other. A transaction that
+-- lets a user sign in holds it as well (`people.sql`): whether there may be several depends on who has joined.
 SELECT pg_advisory_xact_lock(hashtext('torpor.controllers'));
 
 -- name: in_our_way
@@ -20,9 +21,13 @@ DELETE FROM controllers WHERE world = $1;
 
 -- name: join_controllers
 -- A life begins, under an epoch that nobody ever had.
-INSERT INTO controllers (node_id, world, expires_at)
-VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision))
+INSERT INTO controllers (node_id, world, expires_at, missing, is_accepted, port_warning)
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision), $4, $5, $6)
 RETURNING epoch;
+
+-- name: count_users
+-- Those that can sign in.
+SELECT count(*) FROM users WHERE is_active;
 
 -- name: live_on
 -- A sign of life; one that comes too late is none, because others may have taken over by now.
@@ -33,7 +38,8 @@ RETURNING epoch;
 -- name: members
 -- Who lives, and who leads. Of two lives of one node the later one counts.
 SELECT DISTINCT ON (controllers.node_id) controllers.node_id, controllers.epoch, controllers.started_at, controllers.expires_at,
-       controllers.epoch IS NOT DISTINCT FROM leader.controller AS is_leader
+       controllers.epoch IS NOT DISTINCT FROM leader.controller AS is_leader,
+       controllers.missing, controllers.is_accepted, controllers.port_warning
 FROM controllers LEFT JOIN system_locks AS leader ON leader.lock_name = 'leader'
 WHERE controllers.expires_at > clock_timestamp()
 ORDER BY controllers.node_id, controllers.epoch DESC;

@@ -32,6 +32,14 @@ SELECT id FROM users
 WHERE is_admin AND is_active AND (password IS NOT NULL OR issuer IS NOT NULL)
 ORDER BY id FOR NO KEY UPDATE;
 
+-- name: hold_registry
+-- No controller joins and no other user is let in before this transaction has ended (the same lock as in `for_controller.sql`).
+SELECT pg_advisory_xact_lock(hashtext('torpor.controllers'));
+
+-- name: count_users
+-- Those that can sign in.
+SELECT count(*) FROM users WHERE is_active;
+
 -- name: change_user
 UPDATE users SET is_admin = $2, is_active = $3, max_running = $4 WHERE id = $1 RETURNING *;
 

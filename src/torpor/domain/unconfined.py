@@ -1,0 +1,89 @@
+"""Decide who may use an installation whose workspaces are not confined: one user, unless its operator accepts more."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torpor.domain.errors import Refused
+
+ONE_USER = "Without this confinement the installation is for one user; --unconfined (setting `unconfined`) accepts several."
+SEVERAL_USERS = "Several users are accepted without this confinement (setting `unconfined`)."
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One protection between users that a controller's machine lacks."""
+
+    what: str
+    why: str
+    remedy: str
+    """The command or change that provides it; empty when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfinement:
+    """What one controller tells about the confinement of its workspaces."""
+
+    missing: tuple[Missing, ...] = ()
+    is_accepted: bool = False
+    """The operator accepts several users without confinement."""
+    port_warning: str = ""
+    """For users who bring their own program; empty when its port is closed to other programs."""
+
+    @property
+    def is_for_one_user(self) -> bool:
+        return bool(self.missing) and not self.is_accepted
+
+    @property
+    def summary(self) -> str:
+        """What the missing confinement means for users; empty when nothing is missing."""
+        if not self.missing:
+            return ""
+        return SEVERAL_USERS if self.is_accepted else ONE_USER
+
+
+CONFINED = ControllerConfinement()
+
+
+def admit_user(users: int, controllers: Iterable[ControllerConfinement], *, failed: str) -> None:
+    """Return when this many users may sign in; Refused `unconfined` for an administrator. `failed`: what did not happen."""
+    if missing := _too_few_protections(users, controllers):
+        raise _refused(f"{failed}: workspaces here are not confined, so an installation like this is for one user.", missing)
+
+
+def admit_stranger(users: int, controllers: Iterable[ControllerConfinement]) -> None:
+    """Return when this many users may sign in; Refused `unconfined` for a person who must not learn what is missing."""
+    if _too_few_protections(users, controllers):
+        raise Refused(
+            "unconfined",
+            "No user was created for you: this installation is for one user, because its workspaces are not confined."
+            " Ask its administrator to confine them.",
+        )
+
+
+def admit_controller(users: int, controller: ControllerConfinement) -> None:
+    """Return when a controller with this confinement may run workspaces for this many users; Refused `unconfined`."""
+    if missing := _too_few_protections(users, (controller,)):
+        raise _refused(f"Torpor does not start: {users} users can sign in, and workspaces here are not confined.", missing)
+
+
+def port_warnings(controllers: Iterable[ControllerConfinement]) -> tuple[str, ...]:
+    """What a user who brings a program should know; a workspace may start at any of these controllers."""
+    return tuple(dict.fromkeys(one.port_warning for one in controllers if one.port_warning))
+
+
+def _too_few_protections(users: int, controllers: Iterable[ControllerConfinement]) -> tuple[Missing, ...]:
+    if users <= 1:
+        return ()
+    return tuple(dict.fromkeys(missing for one in controllers if one.is_for_one_user for missing in one.missing))
+
+
+def _refused(what: str, missing: tuple[Missing, ...]) -> Refused:
+    lacks = "; ".join(f"{one.what}: {one.why}" for one in missing)
+    remedies = "; ".join(dict.fromkeys(one.remedy for one in missing if one.remedy))
+    fix = f"To confine workspaces: {remedies}; then restart Torpor." if remedies else "Confine workspaces, then restart Torpor."
+    return Refused(
+        "unconfined",
+        f"{what} Missing: {lacks}. {fix} To accept several users without confinement: start Torpor with --unconfined"
+        " (setting `unconfined`).",
+        missing=[one.what for one in missing],
+    )

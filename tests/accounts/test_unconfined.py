@@ -1,0 +1,125 @@
+"""Users of an installation whose controllers do not confine workspaces."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.accounts.people import PASSWORD, People
+from tests.accounts.test_sessions import refusal
+from torpor.accounts import UserChange
+from torpor.accounts.accounts import Identity
+from torpor.domain.errors import Refused
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.store.database import Database, Role
+from torpor.store.for_controller import ControllerStore
+
+pytestmark = pytest.mark.anyio
+
+ISSUER = "https://id.example.com"
+WORLD = "fake:of this test"
+UNCONFINED = ControllerConfinement((Missing("network", "no bubblewrap", "apt-get install bubblewrap"),))
+ACCEPTED = replace(UNCONFINED, is_accepted=True)
+
+
+@pytest.fixture
+async def controllers(database_url: str) -> AsyncIterator[ControllerStore]:
+    database = await Database.open(database_url, Role.CONTROLLER)
+    yield ControllerStore(database, provider="fake")
+    await database.close()
+
+
+async def join(controllers: ControllerStore, node_id: str, confinement: ControllerConfinement, expiry_s: float = 60) -> int:
+    return await controllers.join(node_id, WORLD, expiry_s=expiry_s, confinement=confinement)
+
+
+async def usernames(here: People) -> list[str]:
+    return [one.user.username for one in await here.accounts.users()]
+
+
+async def outcomes(*asked: Awaitable[Any]) -> Sequence[str]:
+    """Of each: the code of its refusal, or nothing."""
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(one, Refused) or not isinstance(one, BaseException) for one in ended), ended
+    return [one.code if isinstance(one, Refused) else "" for one in ended]
+
+
+@pytest.mark.parametrize("others", [(), (CONFINED,), (ACCEPTED,)])
+async def test_one_unconfined_controller_is_enough_to_refuse_a_second_user(
+    here: People, controllers: ControllerStore, others: tuple[ControllerConfinement, ...]
+) -> None:
+    for number, other in enumerate(others):
+        await join(controllers, f"other-{number}", other)
+    await join(controllers, "bare", UNCONFINED)
+    assert await refusal(here.accounts.create_user(here.admin, "ada", password=PASSWORD)) == "unconfined"
+    assert await usernames(here) == ["root"]
+    assert [one["username"] for one in await here.audited("user.create")] == ["root"], "what did not happen is not told"
+    assert await refusal(here.accounts.create_user(here.admin, "root")) == "name_taken"
+
+
+async def test_confined_and_accepted_controllers_refuse_nobody(here: People, controllers: ControllerStore) -> None:
+    await join(controllers, "good", CONFINED)
+    await join(controllers, "accepted", ACCEPTED)
+    await here.sign_up("ada")
+    assert await usernames(here) == ["ada", "root"]
+
+
+async def test_a_controller_that_is_gone_does_not_count(here: People, controllers: ControllerStore) -> None:
+    life = await join(controllers, "bare", UNCONFINED)
+    await here.db.execute("UPDATE controllers SET expires_at = now() - interval '1 second'")
+    await here.sign_up("ada")
+    await controllers.leave(life)
+
+
+async def test_the_engine_of_this_process_counts_while_its_controller_does_not_live(here: People) -> None:
+    accounts = here.another_process(confinement=UNCONFINED)
+    assert await refusal(accounts.create_user(here.admin, "ada")) == "unconfined"
+
+
+async def test_only_users_who_can_sign_in_count(here: People, controllers: ControllerStore) -> None:
+    await here.sign_up("ada")
+    await here.accounts.change_user(here.admin, "ada", UserChange(is_active=False))
+    await join(controllers, "bare", UNCONFINED)
+    await here.accounts.change_user(here.admin, "ada", UserChange(max_running=3))
+    assert await refusal(here.accounts.change_user(here.admin, "ada", UserChange(is_active=True))) == "unconfined"
+    assert not (await here.accounts.user("ada")).user.is_active
+
+
+async def test_a_provider_makes_no_second_user(here: People, controllers: ControllerStore) -> None:
+    ada, grace = Identity(ISSUER, "1", ("ada",)), Identity(ISSUER, "2", ("grace",))
+    await here.accounts.sign_in_with(ada)
+    await here.db.execute("UPDATE users SET is_active = false WHERE username = 'root'")
+    await join(controllers, "bare", UNCONFINED)
+    assert await refusal(here.accounts.sign_in_with(grace)) == "unconfined"
+    assert await usernames(here) == ["ada", "root"]
+    (told,) = await here.audited("session.refused")
+    assert (told["outcome"], told["detail"]) == ("unconfined", {"by": "oidc"})
+    await here.accounts.sign_in_with(ada)
+
+
+async def test_the_file_with_the_credentials_makes_no_second_user(here: People, controllers: ControllerStore) -> None:
+    await join(controllers, "bare", UNCONFINED)
+    assert await refusal(here.accounts.ensure_admin("admin", PASSWORD)) == "unconfined"
+    assert (await here.accounts.ensure_admin("root", PASSWORD)).username == "root"
+
+
+async def test_of_many_first_users_at_once_one_is_created(here: People, controllers: ControllerStore) -> None:
+    await here.db.execute("UPDATE users SET is_active = false")
+    await join(controllers, "bare", UNCONFINED)
+    by_provider = [here.accounts.sign_in_with(Identity(ISSUER, str(one), (f"eve-{one}",))) for one in range(4)]
+    by_admin = [here.accounts.create_user(here.admin, f"fay-{one}") for one in range(4)]
+    assert sorted(await outcomes(*by_provider, *by_admin)) == ["", *["unconfined"] * 7]
+    assert await here.db.fetchval("SELECT count(*) FROM users WHERE is_active") == 1
+
+
+async def test_a_second_user_and_an_unconfined_controller_do_not_slip_in_beside_each_other(
+    here: People, controllers: ControllerStore
+) -> None:
+    for number in range(10):
+        name = f"ada-{number}"
+        came = await outcomes(here.accounts.create_user(here.admin, name), join(controllers, name, UNCONFINED))
+        assert sorted(came) == ["", "unconfined"], came
+        await here.db.execute("DELETE FROM users WHERE username = $1", name)
+        await here.db.execute("DELETE FROM controllers")
