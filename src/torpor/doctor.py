@@ -14,6 +14,8 @@ import asyncpg
 from torpor.archives.archives import HomeArchives
 from torpor.bus.redis import Bus
 from torpor.domain.errors import TorporError
+from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
+from torpor.runtimes.process.abilities import OPEN_PORT, Ability, missing, ports_are_open
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
@@ -38,11 +40,21 @@ async def examine(settings: Settings) -> list[Finding]:
     findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
     findings.append(await _archives_finding(settings))
     runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
-    findings += [
-        Finding(f"confinement: {ability.what}", ability.confined, ability.how, ability.remedy)
-        for ability in await runtime.abilities()
-    ]
+    abilities = await runtime.abilities()
+    findings += [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
+    findings += _consequences(abilities, settings)
     findings += await asyncio.to_thread(_running_findings, settings)
+    return findings
+
+
+def _consequences(abilities: tuple[Ability, ...], settings: Settings) -> list[Finding]:
+    """What missing confinement means for users; nothing where all is confined."""
+    findings = []
+    if missing(abilities):
+        detail = SEVERAL_USERS if settings.unconfined else ONE_USER
+        findings.append(Finding("users", settings.unconfined, detail))
+    if ports_are_open(abilities):
+        findings.append(Finding("ports", False, OPEN_PORT))
     return findings
 
 

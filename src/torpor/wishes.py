@@ -21,6 +21,7 @@ from torpor.domain.limits import RunningLimits, admit
 from torpor.domain.names import check_name, is_id, is_name
 from torpor.domain.records import Archive, ErrorInfo, Workspace
 from torpor.domain.states import Phase, Wish, WishOrigin
+from torpor.domain.unconfined import port_warnings
 from torpor.store.for_service import (
     ArchiveStanding,
     Attempt,
@@ -34,8 +35,9 @@ from torpor.store.for_service import (
     WorkspaceChange,
     Writing,
 )
+from torpor.store.members import Member
 from torpor.store.people import Entry
-from torpor.templates.catalogue import DEFAULT, program, template
+from torpor.templates.catalogue import DEFAULT, program, template, templates
 from torpor.using import Using, done
 
 # Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
@@ -369,6 +371,15 @@ class Wishes:
         return AuditPage(shown, items[limit - 1].id if len(items) > limit else None)
 
     # ── running the installation ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def members(self) -> Sequence[Member]:
+        """The live controllers, and what each of them confines."""
+        return await self._store.members()
+
+    async def warnings(self) -> Mapping[str, Sequence[str]]:
+        """What users should know before they choose a template, by its name."""
+        told = port_warnings(one.confinement for one in await self.members())
+        return {one.name: told for one in templates().values() if one.takes_command}
 
     async def latches(self) -> Sequence[Latch]:
         """Providers at which nothing is touched, because too much has disappeared there at once."""

@@ -19,6 +19,7 @@ from torpor.accounts.provider import Provider
 from torpor.api.audit import audit_routes
 from torpor.api.bodies import ShortBodies
 from torpor.api.collecting import Collecting, gc_routes
+from torpor.api.confinement import confinement_routes
 from torpor.api.described import describe
 from torpor.api.door import Door
 from torpor.api.events import Events, event_routes
@@ -96,6 +97,7 @@ def make_app(
         share_routes(wishes),
         audit_routes(wishes),
         gc_routes(gc, wishes),
+        confinement_routes(wishes),
     ):
         app.include_router(router, prefix=V1)
     app.include_router(_health(health))

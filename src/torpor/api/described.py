@@ -22,10 +22,10 @@ REFUSES: Mapping[Path, tuple[str, ...]] = {
     ("DELETE", f"{V1}/sessions/{{session}}"): ("not_found",),
     ("POST", f"{V1}/tokens"): ("bad_token", "too_many_tokens"),
     ("DELETE", f"{V1}/tokens/{{token}}"): ("not_found",),
-    ("POST", f"{V1}/users"): ("bad_username", "bad_password", "name_taken"),
+    ("POST", f"{V1}/users"): ("bad_username", "bad_password", "name_taken", "unconfined"),
     ("GET", f"{V1}/users"): ("bad_cursor",),
     ("GET", f"{V1}/users/{{user}}"): ("not_found",),
-    ("PATCH", f"{V1}/users/{{user}}"): ("not_found", "bad_password", "last_administrator"),
+    ("PATCH", f"{V1}/users/{{user}}"): ("not_found", "bad_password", "last_administrator", "unconfined"),
     ("POST", f"{V1}/users/{{user}}/sign-out"): ("not_found",),
     ("GET", f"{V1}/workspaces"): ("bad_cursor",),
     ("POST", f"{V1}/workspaces"): (

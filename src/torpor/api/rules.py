@@ -105,6 +105,7 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
         ("GET", f"{V1}/events"): READS,
         ("GET", f"{V1}/audit"): READS,
         # the installation
+        ("GET", f"{V1}/confinement"): ADMINISTRATOR,
         ("GET", f"{V1}/latches"): READS,
         ("POST", f"{V1}/latches/{{provider}}/release"): ADMINISTRATOR,
         ("GET", f"{V1}/gc"): ADMINISTRATOR,

@@ -19,6 +19,7 @@ from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import Workspace
 from torpor.domain.retention import WORDS, Action, Decision, Holder
 from torpor.store.for_service import Attempt, Audited, StoredArchive
+from torpor.store.members import Member
 from torpor.store.rows import from_conditions, from_error
 from torpor.templates.catalogue import DEFAULT, Template
 from torpor.using import LONGEST_HOLD_S, LONGEST_REASON
@@ -84,6 +85,10 @@ class WorkspaceOut(Wire):
     deleted_at: datetime | None
     url: str
     shares: dict[str, Literal["use", "manage"]] = Field(description="With whom it is shared: user name to what they may.")
+
+
+class CreatedWorkspace(WorkspaceOut):
+    warnings: list[str] = Field(description="What its owner should know of it.")
 
 
 class WorkspacePage(Wire):
@@ -233,10 +238,30 @@ class TemplateOut(Wire):
     title: str
     description: str
     takes_command: bool
+    warnings: list[str] = Field(description="What to know before choosing it here.")
 
 
 class TemplateList(Wire):
     items: list[TemplateOut]
+
+
+class MissingOut(Wire):
+    what: str
+    why: str
+    remedy: str = Field(description="The command or change that provides it; empty when there is none.")
+
+
+class ConfinementOut(Wire):
+    """What one live controller confines."""
+
+    node_id: str
+    missing: list[MissingOut] = Field(description="The protections between users that its machine lacks.")
+    is_accepted: bool = Field(description="Its operator accepts several users without confinement (setting `unconfined`).")
+    summary: str = Field(description="What that means for users; empty when nothing is missing.")
+
+
+class ConfinementList(Wire):
+    items: list[ConfinementOut]
 
 
 class LatchOut(Wire):
@@ -392,6 +417,10 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
     )
 
 
+def created_workspace(workspace: Workspace, warnings: Sequence[str], *, hosts: Hosts) -> CreatedWorkspace:
+    return CreatedWorkspace(**workspace_out(workspace, hosts=hosts).model_dump(), warnings=list(warnings))
+
+
 def workspace_json(workspace: Workspace, *, hosts: Hosts) -> dict[str, Any]:
     return workspace_out(workspace, hosts=hosts).model_dump(mode="json")
 
@@ -484,12 +513,19 @@ def work_lease_out(lease: WorkLease) -> WorkLeaseOut:
     )
 
 
-def template_out(template: Template) -> TemplateOut:
+def confinement_out(member: Member) -> ConfinementOut:
+    told = member.confinement
+    missing = [MissingOut(what=one.what, why=one.why, remedy=one.remedy) for one in told.missing]
+    return ConfinementOut(node_id=member.node_id, missing=missing, is_accepted=told.is_accepted, summary=told.summary)
+
+
+def template_out(template: Template, warnings: Sequence[str] = ()) -> TemplateOut:
     return TemplateOut(
         name=template.name,
         title=template.title,
         description=template.description,
         takes_command=template.takes_command,
+        warnings=list(warnings),
     )
 
 

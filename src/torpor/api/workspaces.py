@@ -39,7 +39,8 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
 
     @router.get("/templates")
     async def list_templates() -> wire.TemplateList:
-        return wire.TemplateList(items=[wire.template_out(one) for one in templates().values()])
+        warnings = await wishes.warnings()
+        return wire.TemplateList(items=[wire.template_out(one, warnings.get(one.name, ())) for one in templates().values()])
 
     @router.get("/limits")
     async def limits(caller: Asking) -> wire.LimitsOut:
@@ -58,19 +59,20 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
         return Response(status_code=204)
 
     @router.post("/workspaces", status_code=201)
-    async def create(body: wire.CreateWorkspace, caller: Asking, key: Key = None) -> wire.WorkspaceOut:
-        return out(
-            await wishes.create(
-                caller,
-                name=body.name,
-                template_name=body.template,
-                command=tuple(body.command),
-                desired_state=Wish(body.desired_state),
-                standby_ttl_s=body.standby_ttl,
-                archive_ttl_s=body.archive_ttl,
-                key=key,
-            )
+    async def create(body: wire.CreateWorkspace, caller: Asking, key: Key = None) -> wire.CreatedWorkspace:
+        # Asked before anything is created: a database that is lost in between must not hide the new workspace.
+        warnings = (await wishes.warnings()).get(body.template, ())
+        made = await wishes.create(
+            caller,
+            name=body.name,
+            template_name=body.template,
+            command=tuple(body.command),
+            desired_state=Wish(body.desired_state),
+            standby_ttl_s=body.standby_ttl,
+            archive_ttl_s=body.archive_ttl,
+            key=key,
         )
+        return wire.created_workspace(made, warnings, hosts=hosts)
 
     @router.get("/workspaces")
     async def list_workspaces(

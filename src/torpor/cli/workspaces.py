@@ -6,8 +6,9 @@ import typer
 
 from torpor.cli.completing import template_names
 from torpor.cli.ends import Ended, ExitCode, usage
-from torpor.cli.output import show_json, show_line
+from torpor.cli.output import say, show_json, show_line
 from torpor.cli.place import api_here
+from torpor.cli.wording import clean
 from torpor.cli.words import Json, Name, Timeout, Wait
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ def create(
     if command:
         wanted["command"] = command
     with api_here() as api:
-        _conclude(api, api.create(wanted), wait=wait, timeout_s=timeout, as_json=as_json)
+        made = api.create(wanted)
+        for warning in made.get("warnings", ()):
+            say(f"torpor: warning: {clean(warning)}")
+        _conclude(api, made, wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def start(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:

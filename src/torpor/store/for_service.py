@@ -22,6 +22,7 @@ from torpor.domain.records import Archive, ArchiveKey, Workspace
 from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
 from torpor.store.database import Database
 from torpor.store.leader import require_term
+from torpor.store.members import Member, members
 from torpor.store.people import Entry, User, write_audit
 from torpor.store.queries import COLLECTING, FOR_SERVICE
 from torpor.store.rows import from_recovery, readable, to_workspace
@@ -195,6 +196,10 @@ class ServiceStore:
     async def archives(self, workspace_id: str) -> Sequence[StoredArchive]:
         rows = await self._database.fetch(FOR_SERVICE["archives_of"], uuid.UUID(workspace_id))
         return [_to_stored_archive(row) for row in rows]
+
+    async def members(self) -> Sequence[Member]:
+        """The live controllers."""
+        return await members(self._database)
 
     async def latches(self) -> Sequence[Latch]:
         return [Latch(**row) for row in await self._database.fetch(FOR_SERVICE["latches"])]

@@ -113,6 +113,7 @@ export interface Template {
   title: string;
   description: string;
   takes_command: boolean;
+  warnings: string[];
 }
 
 export interface Limits {
@@ -184,6 +185,13 @@ export interface Member {
   is_leader: boolean;
   started_at: Instant;
   expires_at: Instant;
+}
+
+export interface Confinement {
+  node_id: string;
+  missing: { what: string; why: string; remedy: string }[];
+  is_accepted: boolean;
+  summary: string;
 }
 
 export interface Readiness {

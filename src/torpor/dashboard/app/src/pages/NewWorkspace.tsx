@@ -5,6 +5,7 @@ import { words } from "../commandline.ts";
 import { useAsked, useDoing } from "../hooks.ts";
 import { Field, TextField, Waiting } from "../parts/controls.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
+import { Icon } from "../parts/Icon.tsx";
 import type { Template, Workspace } from "../wire.ts";
 import { create } from "../wishing.ts";
 
@@ -67,6 +68,11 @@ export function NewWorkspace({ onClose, onMade }: { onClose: () => void; onMade:
           </label>
         ))}
       </fieldset>
+      {template?.warnings.map((warning) => (
+        <p key={warning} class="wrong-words">
+          <Icon name="warning" /> {warning}
+        </p>
+      ))}
       {template?.takes_command && (
         <Field
           label="Command"

@@ -11,7 +11,7 @@ import { Badge, Button, Card, Waiting, When, Wrong } from "../parts/controls.tsx
 import { Icon } from "../parts/Icon.tsx";
 import { Moon } from "../parts/Moon.tsx";
 import { size } from "../sizes.ts";
-import type { CollectionPreview, Latch, Member, Readiness, Workspace } from "../wire.ts";
+import type { CollectionPreview, Confinement, Latch, Member, Readiness, Workspace } from "../wire.ts";
 import { PHASE_SAYS } from "../words.ts";
 import { sayMoving } from "./Workspaces.tsx";
 
@@ -34,6 +34,7 @@ export function System() {
         <div class="column">
           <Health />
           <Controllers now={now} />
+          <ConfinementCard />
           <Latches now={now} />
         </div>
       </div>
@@ -132,6 +133,38 @@ function Controllers({ now }: { now: number }) {
           </li>
         ))}
       </ul>
+    </Card>
+  );
+}
+
+function ConfinementCard() {
+  const { said, wrong } = useAsked<{ items: Confinement[] }>("/confinement", "", 30_000);
+  const lacking = said?.items.filter((one) => one.missing.length > 0) ?? [];
+  return (
+    <Card title="Confinement">
+      {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting lines={2} />)}
+      {said && lacking.length === 0 && <p class="dim">Workspaces are confined: files, processes and network.</p>}
+      {lacking.map((one) => (
+        <div key={one.node_id} data-controller={one.node_id}>
+          {lacking.length > 1 && <h3>{one.node_id}</h3>}
+          <ul class="conditions">
+            {one.missing.map(({ what, why, remedy }) => (
+              <li key={what} data-status="False">
+                <Icon name="close" />
+                <span>
+                  Not confined: {what} <small class="block">{why}</small>
+                  {remedy && (
+                    <small class="block">
+                      To fix: <code>{remedy}</code>
+                    </small>
+                  )}
+                </span>
+              </li>
+            ))}
+          </ul>
+          <p>{one.summary}</p>
+        </div>
+      ))}
     </Card>
   );
 }

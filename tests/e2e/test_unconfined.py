@@ -1,0 +1,83 @@
+"""The real product on a machine that cannot confine workspaces."""
+
+import http.client
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.product import NAMESPACES_REFUSED, TORPOR, Product, product, without_confinement
+
+pytestmark = pytest.mark.e2e
+
+PASSWORD = b"a long enough password\n"
+ENDS_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Product]:
+    with product(tmp_path, TORPOR_MAX_RUNNING_PER_USER="9", **without_confinement(tmp_path)) as running:
+        yield running
+
+
+def create_user(here: Product, name: str) -> "subprocess.CompletedProcess[bytes]":
+    return here.run("users", "create", name, stdin=PASSWORD)
+
+
+def test_several_users_only_where_somebody_accepts_it(here: Product) -> None:
+    refused = create_user(here, "eve")
+    assert refused.returncode == 1
+    said = refused.stderr.decode()
+    assert "user 'eve' was not created" in said
+    assert NAMESPACES_REFUSED in said, "why"
+    assert "--unconfined" in said, "what to do"
+    assert [one["username"] for one in json.loads(here.ok("users", "list", "--json"))["items"]] == ["admin"]
+
+    log = here.log()
+    assert "not confined on this machine: files and processes" in log
+    assert "for one user" in log
+
+    here.stop()
+    assert starts(here, "--detach", "--unconfined")[0] == 0
+    try:
+        assert create_user(here, "eve").returncode == 0
+    finally:
+        here.ok("down")
+
+    code, said = starts(here)
+    assert code == 1, said
+    assert "2 users can sign in" in said
+    assert NAMESPACES_REFUSED in said, "why"
+    assert "--unconfined" in said, "what to do"
+
+
+def test_the_missing_confinement_is_told(here: Product) -> None:
+    asked = http.client.HTTPConnection("127.0.0.1", here.port, timeout=30)
+    asked.request("GET", "/health/coordinator", headers={"Host": f"localhost:{here.port}"})
+    answered = asked.getresponse().read().decode()
+    asked.close()
+    assert '"members"' in answered
+    assert "bwrap" not in answered, "this is for administrators, and anyone may ask this"
+
+    found = {one["what"]: one for one in json.loads(here.ok("doctor", "--json"))["items"]}
+    assert not found["confinement: files and processes"]["ok"]
+    assert "for one user" in found["users"]["detail"]
+    assert "template command" in found["ports"]["detail"]
+
+    warned = here.run("create", "site", "--template", "command", "--", "sh", "-c", "exec python3 -m http.server $PORT")
+    assert warned.returncode == 0, warned.stderr
+    assert "template command" in warned.stderr.decode()
+    quiet = here.run("create", "plain")
+    assert (quiet.returncode, quiet.stderr) == (0, b"")
+    told = json.loads(here.ok("create", "other", "--template", "command", "--json", "--", "true"))
+    assert len(told["warnings"]) == 1
+
+
+def starts(here: Product, *words: str) -> tuple[int, str]:
+    """What `torpor up` ends with, and what it says on standard error."""
+    done = subprocess.run(
+        [TORPOR, "up", *words], env=here.env(), cwd=here.data.parent, capture_output=True, timeout=ENDS_WITHIN_S, check=False
+    )
+    return done.returncode, done.stderr.decode()
