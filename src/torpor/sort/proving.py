@@ -13,7 +13,10 @@ from torpor.sort.kernels.checksum import hashes, prove
 from torpor.sort.kernels.order import rows_of
 from torpor.sort.proof import Proof
 from torpor.sort.record import Fixed, Format, Lines
-from torpor.sort.sizes import BLOCK
+from torpor.sort.sizes import BLOCK, KIB
+
+WINDOW = 64 * KIB
+"""What is searched for a newline at once."""
 
 
 class Prover:
@@ -21,25 +24,55 @@ class Prover:
 
     def __init__(self, format: Format) -> None:  # noqa: A002 - the product's word for it
         self._format = format
-        self._left = np.zeros(0, dtype=np.uint8)
+        self._begun: list[Bytes] = []
+        """Of the last record, which has not ended yet. Blocks are joined once it has: a long line comes in many."""
         self._proof = Proof()
 
     def add(self, data: Bytes) -> None:
-        if len(self._left):
-            data = np.concatenate([self._left, data])
-        whole = self._whole(data)
-        self._proof += prove(data[:whole], self._format)
-        self._left = data[whole:].copy()
+        first, last = self._ends(data)
+        if not last:
+            self._begin(data)
+            return
+        if self._begun:
+            self._proof += prove(np.concatenate([*self._begun, data[:first]]), self._format)
+            self._begun.clear()
+        else:
+            first = 0
+        self._proof += prove(data[first:last], self._format)
+        self._begin(data[last:])
 
     def proof(self) -> Proof:
         """Of the whole records; if the last one was cut off, their size shows it."""
         return self._proof
 
-    def _whole(self, data: Bytes) -> int:
-        if isinstance(self._format, Fixed):
-            return len(data) // self._format.length * self._format.length
-        found = np.flatnonzero(data[::-1] == NEWLINE)
-        return len(data) - int(found[0]) if len(found) else 0
+    def _begin(self, data: Bytes) -> None:
+        if len(data):
+            self._begun.append(data.copy())
+
+    def _ends(self, data: Bytes) -> tuple[int, int]:
+        """Where the first and the last record that end in this block do so; zeros if none does."""
+        if not isinstance(self._format, Fixed):
+            return _behind_first_newline(data), _behind_last_newline(data)
+        length = self._format.length
+        first = length - sum(map(len, self._begun))
+        return (first, first + (len(data) - first) // length * length) if first <= len(data) else (0, 0)
+
+
+def _behind_first_newline(data: Bytes) -> int:
+    for start in range(0, len(data), WINDOW):
+        found = data[start : start + WINDOW].tobytes().find(NEWLINE)
+        if found >= 0:
+            return start + found + 1
+    return 0
+
+
+def _behind_last_newline(data: Bytes) -> int:
+    for stop in range(len(data), 0, -WINDOW):
+        start = max(0, stop - WINDOW)
+        found = data[start:stop].tobytes().rfind(NEWLINE)
+        if found >= 0:
+            return start + found + 1
+    return 0
 
 
 def prove_file(path: Path, format: Format) -> Proof:  # noqa: A002 - the product's word for it
