@@ -140,13 +140,17 @@ class Runtime(Protocol):
         ...
 
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
-        """The volume carries this marker: it is ready from now on. Written last, durable on return."""
+        """The volume carries this marker: it is ready from now on. Written last, durable on return.
+
+        A marker that is missing or cannot be read is replaced; VOLUME_NOT_READY where there is no home to mark.
+        """
         ...
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
         """Run the job at the home and give back its result. Cancelling ends the job's whole process tree before returning.
 
-        VOLUME_NOT_READY refuses a job that writes to a volume with a marker, and one that reads a volume without it.
+        VOLUME_NOT_READY refuses a job that writes to a volume that is or was whole, and one that reads a volume without its
+        marker.
         """
         ...
 
@@ -155,6 +159,13 @@ class Runtime(Protocol):
 
         With `archived_revision`, refuses (VOLUME_REOPENED) when a container was started on it with a later revision, or one is
         present now: somebody has worked there since the archive was made. None is for what its owner gave up.
+        """
+        ...
+
+    async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
+        """There is no half-made volume of this generation, and its space is free on return.
+
+        A volume stays that carries its marker, or that was whole once and whose marker is missing or cannot be read.
         """
         ...
 

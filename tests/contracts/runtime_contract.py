@@ -52,6 +52,14 @@ class World(ABC):
         """Somebody removes the volume behind our back."""
 
     @abstractmethod
+    async def spoil_marker(self, home: Home) -> None:
+        """The volume's marker is there and cannot be read any more."""
+
+    @abstractmethod
+    async def lose_marker(self, home: Home) -> None:
+        """The volume's marker is no longer there."""
+
+    @abstractmethod
     async def lose_provider(self) -> None: ...
 
     @abstractmethod
@@ -204,6 +212,49 @@ class RuntimeContract:
         await world.find_provider_again()
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
 
+    async def test_a_half_made_volume_is_discarded_and_discarding_it_again_is_harmless(self, world: World) -> None:
+        home = a_home()
+        await world.runtime.ensure_volume(home, FENCE)
+        await world.runtime.run_at_home(home, world.filling(), FENCE, unheard)
+        for _ in range(2):
+            await world.runtime.ensure_no_half_made(home, FENCE)
+            assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+
+    async def test_a_whole_volume_is_never_discarded_as_half_made(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_no_half_made(home, FENCE)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+
+    @pytest.mark.parametrize("fate", ["spoilt", "lost"])
+    async def test_a_home_without_a_legible_marker_is_kept_until_it_is_marked_again(self, world: World, fate: str) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        await (world.spoil_marker if fate == "spoilt" else world.lose_marker)(home)
+        await world.runtime.ensure_no_half_made(home, FENCE)
+        (volume,) = (await world.runtime.observe()).of(home.workspace_id).volumes
+        assert volume == SeenVolume(1, None, is_illegible=True)
+        assert "marker" in volume.fault
+        assert volume.home_at
+        refused = (
+            world.runtime.ensure_running(world.serving(home, 2), FENCE, unheard),
+            world.runtime.run_at_home(home, world.reading(), FENCE, unheard),
+            world.runtime.run_at_home(home, world.filling(), FENCE, unheard),
+        )
+        for effect in refused:
+            with pytest.raises(Failed) as refusal:
+                await effect
+            assert refusal.value.code is Code.VOLUME_NOT_READY
+        await world.runtime.mark_volume(home, marker_of(home), FENCE)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        await world.runtime.ensure_running(world.serving(home, 2), FENCE, unheard)
+
+    async def test_its_owner_may_give_up_a_home_without_a_legible_marker(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.spoil_marker(home)
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+        assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+
     # refusals
 
     async def test_a_volume_opened_since_its_archive_is_not_deleted(self, world: World) -> None:
@@ -253,6 +304,7 @@ class RuntimeContract:
             world.runtime.ensure_running(world.serving(home, 9), older, unheard),
             world.runtime.ensure_no_container(home.workspace_id, older),
             world.runtime.ensure_no_volume(home, older, archived_revision=None),
+            world.runtime.ensure_no_half_made(home, older),
         )
         for effect in late:
             with pytest.raises(Failed) as refusal:

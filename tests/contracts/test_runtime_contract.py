@@ -49,6 +49,12 @@ class InMemory(World):
     async def destroy_volume(self, home: Home) -> None:
         del self.fake.volumes[home]
 
+    async def spoil_marker(self, home: Home) -> None:
+        self.fake.volumes[home].is_illegible = True
+
+    async def lose_marker(self, home: Home) -> None:
+        self.fake.volumes[home].marker = None
+
     async def lose_provider(self) -> None:
         self.fake.runtime_out = True
 
@@ -89,6 +95,12 @@ class InAnotherProcess(World):
 
     async def destroy_volume(self, home: Home) -> None:
         await self.fate.destroy_volume(home)
+
+    async def spoil_marker(self, home: Home) -> None:
+        await self.fate.spoil_marker(home)
+
+    async def lose_marker(self, home: Home) -> None:
+        await self.fate.lose_marker(home)
 
     async def lose_provider(self) -> None:
         await self.fate.set(runtime_out=True)
@@ -173,6 +185,12 @@ class OnThisMachine(ProgramWorld):
 
     async def destroy_volume(self, home: Home) -> None:
         shutil.rmtree(self.process.places.volume(home))
+
+    async def spoil_marker(self, home: Home) -> None:
+        (self.process.places.volume(home) / "marker.json").write_text("{")
+
+    async def lose_marker(self, home: Home) -> None:
+        (self.process.places.volume(home) / "marker.json").unlink()
 
     async def lose_provider(self) -> None:
         self.process.places.volumes.rename(self.data / "elsewhere")

@@ -97,11 +97,20 @@ class Hands:
 
     async def _discard(self, workspace: Workspace, generations: frozenset[int], fence: Fence) -> None:
         for generation in sorted(generations):
-            await self.runtime.ensure_no_volume(Home(workspace.id, generation), fence, archived_revision=None)
+            await self.runtime.ensure_no_half_made(Home(workspace.id, generation), fence)
+
+    async def _give_space_back(self, workspace: Workspace, generation: int, fence: Fence) -> None:
+        """A volume that filled the disk goes at once: on a full disk the database cannot record the next attempt."""
+        try:
+            await self.runtime.ensure_no_half_made(Home(workspace.id, generation), fence)
+        except (Failed, Unavailable) as error:
+            log.warning("half_made_volume_stays", workspace=workspace.id, generation=generation, why=error.message)
 
     async def _broken(self, workspace: Workspace, effect: Effect, failed: Failed, fence: Fence) -> Report:
         if failed.code is Code.STALE_EPOCH:
             return Overtaken(int(str(failed.context.get("seen", fence.epoch))))
+        if failed.code is Code.DISK_FULL and isinstance(effect, MakeHome | Restore):
+            await self._give_space_back(workspace, effect.generation, fence)
         reason = CODE_MEANS[failed.code]
         if reason is Reason.UNREACHABLE:
             return await self._unreachable(workspace, effect, failed.message)

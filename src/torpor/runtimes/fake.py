@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
+from torpor.domain.names import volume_name
 from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
 from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven, Shell
 from torpor.runtimes.fake_shell import FakeShell
@@ -30,6 +31,21 @@ class FakeVolume:
     marker: Marker | None = None
     is_illegible: bool = False
     opened_revision: int = 0
+
+    @property
+    def legible_marker(self) -> Marker | None:
+        return None if self.is_illegible else self.marker
+
+    @property
+    def was_whole(self) -> bool:
+        return self.marker is not None or self.is_illegible or self.opened_revision > 0
+
+    def seen(self, home: Home) -> SeenVolume:
+        if self.legible_marker is not None:
+            return SeenVolume(home.generation, self.legible_marker)
+        place = f"fake:{volume_name(home.workspace_id, home.generation)}"
+        fault = f"its marker cannot be read: {place}/marker"
+        return SeenVolume(home.generation, None, self.was_whole, fault, f"{place}/home")
 
 
 @dataclass
@@ -109,9 +125,7 @@ class FakeRuntime:
         volumes: dict[str, set[SeenVolume]] = {}
         for home, volume in self._world.volumes.items():
             if only is None or home.workspace_id in only:
-                marker = None if volume.is_illegible else volume.marker
-                seen = SeenVolume(home.generation, marker, is_illegible=volume.is_illegible)
-                volumes.setdefault(home.workspace_id, set()).add(seen)
+                volumes.setdefault(home.workspace_id, set()).add(volume.seen(home))
         containers = {
             workspace_id: SeenContainer(
                 held.container.home.generation, held.container.revision, held.ready and held.ended is None, held.ended
@@ -136,16 +150,16 @@ class FakeRuntime:
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
         await self._enter("mark_volume", home.workspace_id, fence)
         volume = self._volume(home)
-        if volume.marker != marker:
-            volume.marker = marker
+        if volume.legible_marker != marker:
+            volume.marker, volume.is_illegible = marker, False
             self._note("mark_volume", home.workspace_id, fence)
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
         await self._enter("run_at_home", home.workspace_id, fence)
         volume = self._volume(home)
-        if job.writes and volume.marker is not None:
-            raise Failed(Code.VOLUME_NOT_READY, "the volume carries its marker already; nothing may fill it again")
-        if not job.writes and volume.marker is None:
+        if job.writes and volume.was_whole:
+            raise Failed(Code.VOLUME_NOT_READY, "the volume was whole already; nothing may fill it again")
+        if not job.writes and volume.legible_marker is None:
             raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
         progress(0, None)
         if self._world.archives_out:
@@ -174,11 +188,17 @@ class FakeRuntime:
         del self._world.volumes[home]
         self._note("ensure_no_volume", home.workspace_id, fence)
 
+    async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
+        await self._enter("ensure_no_half_made", home.workspace_id, fence)
+        if home in self._world.volumes and not self._world.volumes[home].was_whole:
+            del self._world.volumes[home]
+            self._note("ensure_no_half_made", home.workspace_id, fence)
+
     async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
         workspace_id = container.home.workspace_id
         await self._enter("ensure_running", workspace_id, fence)
         volume = self._volume(container.home)
-        if volume.marker is None or volume.marker.generation != container.home.generation:
+        if volume.legible_marker is None or volume.legible_marker.generation != container.home.generation:
             raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
         held = self._world.containers.get(workspace_id)
         if held is not None and held.ended is None and held.container.home == container.home:

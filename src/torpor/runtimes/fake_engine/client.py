@@ -196,6 +196,9 @@ class RemoteFake:
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
         await self._line.ask("ensure_no_volume", home_words(home), fence_words(fence), archived_revision)
 
+    async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
+        await self._line.ask("ensure_no_half_made", home_words(home), fence_words(fence))
+
     async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
         await self._line.ask("ensure_running", container_words(container), fence_words(fence), progress=progress)
 

@@ -81,6 +81,12 @@ class _Engine:
     def destroy_volume(self, home: Words) -> None:
         del self.world.volumes[Home(*home)]
 
+    def spoil_marker(self, home: Words) -> None:
+        self.world.volumes[Home(*home)].is_illegible = True
+
+    def lose_marker(self, home: Words) -> None:
+        self.world.volumes[Home(*home)].marker = None
+
 
 async def _logs(engine: _Engine, workspace_id: str, tail: int) -> Words:
     return [text_of(line) async for line in engine.runtime.logs(workspace_id, tail=tail)]
@@ -125,6 +131,7 @@ EFFECTS: Mapping[str, Verb] = {
     "ensure_no_volume": lambda engine, _, home, fence, archived_revision: engine.runtime.ensure_no_volume(
         Home(*home), Fence(*fence), archived_revision=archived_revision
     ),
+    "ensure_no_half_made": lambda engine, _, home, fence: engine.runtime.ensure_no_half_made(Home(*home), Fence(*fence)),
     "ensure_running": lambda engine, progress, container, fence: engine.runtime.ensure_running(
         container_of(container), Fence(*fence), progress
     ),
@@ -154,6 +161,8 @@ LOOKS: Mapping[str, Verb] = {
     "end_program": lambda engine, _, *said: _at_once(engine.end_program(*said)),
     "put_volume": lambda engine, _, *said: _at_once(engine.put_volume(*said)),
     "destroy_volume": lambda engine, _, home: _at_once(engine.destroy_volume(home)),
+    "spoil_marker": lambda engine, _, home: _at_once(engine.spoil_marker(home)),
+    "lose_marker": lambda engine, _, home: _at_once(engine.lose_marker(home)),
 }
 
 VERBS = {**EFFECTS, **LOOKS}

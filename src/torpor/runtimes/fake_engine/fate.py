@@ -80,3 +80,9 @@ class RemoteFate:
 
     async def destroy_volume(self, home: Home) -> None:
         await self._line.look("destroy_volume", home_words(home))
+
+    async def spoil_marker(self, home: Home) -> None:
+        await self._line.look("spoil_marker", home_words(home))
+
+    async def lose_marker(self, home: Home) -> None:
+        await self._line.look("lose_marker", home_words(home))

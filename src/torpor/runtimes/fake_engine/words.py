@@ -87,11 +87,16 @@ def survey_words(survey: Survey) -> Words:
     return [
         [
             workspace_id,
-            [[one.generation, marker_words(one.marker) if one.marker else None, one.is_illegible] for one in seen.volumes],
+            [_seen_volume(one) for one in seen.volumes],
             _seen_container(seen.container) if seen.container else None,
         ]
         for workspace_id, seen in survey.seen.items()
     ]
+
+
+def _seen_volume(seen: SeenVolume) -> Words:
+    marker = marker_words(seen.marker) if seen.marker else None
+    return [seen.generation, marker, seen.is_illegible, seen.fault, seen.home_at]
 
 
 def _seen_container(seen: SeenContainer) -> Words:
@@ -104,8 +109,7 @@ def survey_of(words: Words) -> Survey:
 
 def _observation_of(volumes: Words, container: Words | None) -> Observation:
     seen = frozenset(
-        SeenVolume(generation, Marker(*marker) if marker else None, is_illegible)
-        for generation, marker, is_illegible in volumes
+        SeenVolume(generation, Marker(*marker) if marker else None, *more) for generation, marker, *more in volumes
     )
     if container is None:
         return Observation(seen)

@@ -278,20 +278,36 @@ class ProcessRuntime:
             if present and supervisor is not None:
                 await supervisor.kill()  # its owner gave the home up, and a container implies its volume
             await asyncio.gather(*(job.end() for job in list(self._jobs.get(home, ()))))
-            grave = await self._on_disk(self._volumes.throw_away, home)
-            if not await self._on_disk(self._volumes.all, frozenset({home.workspace_id})):
-                await self._on_disk(logs.remove, self.places.log(home.workspace_id))
-                await self._on_disk(self._forget, home.workspace_id)
+            grave = await self._throw_away(home)
             if grave is not None:
                 self._burn(grave)
+
+    async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
+        async with self._at(home.workspace_id, fence):
+            seen = await self._on_disk(self._volumes.seen, home)
+            if seen.marker is not None or seen.is_illegible:
+                return
+            await asyncio.gather(*(job.end() for job in list(self._jobs.get(home, ()))))
+            grave = await self._throw_away(home)
+        if grave is not None:
+            # Not by the thread that removes one tree after the other: the caller waits for the space.
+            await self._on_disk(self._volumes.burn, grave)
+
+    async def _throw_away(self, home: Home) -> Path | None:
+        grave = await self._on_disk(self._volumes.throw_away, home)
+        if not await self._on_disk(self._volumes.all, frozenset({home.workspace_id})):
+            await self._on_disk(logs.remove, self.places.log(home.workspace_id))
+            await self._on_disk(self._forget, home.workspace_id)
+        return grave
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
         equipment = self._ready()
         async with self._at(home.workspace_id, fence):
-            ready = await self._on_disk(self._volumes.marker, home) is not None
-            if not await self._on_disk(self._volumes.exists, home) or job.writes is ready:
-                state = "already carries its marker" if ready else "carries no marker" if not job.writes else "is not there"
-                raise Failed(Code.VOLUME_NOT_READY, f"the volume of generation {home.generation} {state}")
+            seen = await self._on_disk(self._volumes.seen, home)
+            was_whole = seen.marker is not None or seen.is_illegible
+            if (was_whole or not seen.home_at) if job.writes else seen.marker is None:
+                why = "it was whole already" if job.writes and was_whole else seen.fault
+                raise Failed(Code.VOLUME_NOT_READY, f"no job runs at the volume of generation {home.generation}: {why}")
             name = f"job-{short(home.workspace_id, 16)}-{next(self._numbers)}"
             run = Job(name, f"{self.places.run.name}/{name}", self.places.records, equipment.cgroups)
             self._jobs[home].add(run)
@@ -327,8 +343,9 @@ class ProcessRuntime:
             self._containers[home.workspace_id] = supervisor
 
     async def _require_marker(self, home: Home) -> None:
-        if await self._on_disk(self._volumes.marker, home) is None:
-            raise Failed(Code.VOLUME_NOT_READY, f"there is no whole volume of generation {home.generation}")
+        seen = await self._on_disk(self._volumes.seen, home)
+        if seen.marker is None:
+            raise Failed(Code.VOLUME_NOT_READY, f"the volume of generation {home.generation} is not ready: {seen.fault}")
 
     async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
         async with self._at(workspace_id, fence):

@@ -79,9 +79,6 @@ class Volumes:
         self.require_root()  # it may have gone while we looked
         return {workspace_id: frozenset(volumes) for workspace_id, volumes in found.items()}
 
-    def exists(self, home: Home) -> bool:
-        return self._places.volume(home).is_dir()
-
     def home_path(self, home: Home) -> Path:
         return self._places.volume(home) / "home"
 
@@ -103,9 +100,6 @@ class Volumes:
         # The marker is renamed into place when the volume is whole, and only a whole volume is opened.
         is_illegible = marker is not None or volume_files.read_opened(volume) is not None
         return SeenVolume(home.generation, None, is_illegible, fault, str(inner) if has_home else "")
-
-    def marker(self, home: Home) -> Marker | None:
-        return self.seen(home).marker
 
     def opened(self, home: Home) -> int | Illegible:
         """The highest revision that it was ever started with."""
