@@ -68,6 +68,7 @@ ROWS = (
             ),
             Panel("One look at a provider (95 %)", ((_quantile("observe_seconds", 0.95, "provider"), "{{provider}}"),), "s"),
             Panel("Writes refused because somebody else was first", ((_rate("cas_conflicts_total"), "conflicts"),), "ops"),
+            Panel("Log lines lost", ((_rate("log_lines_lost_total"), "lost"),), "ops"),
         ),
     ),
     Row(

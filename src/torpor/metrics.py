@@ -42,3 +42,4 @@ wake_seconds = _histogram("wake_seconds", "From the wish RUNNING to a workspace 
 events_published_total = _counter("events_published_total", "Changes published to the bus.")
 sse_streams = _gauge("sse_streams", "Streams of events that are open.")
 gc_removed_total = _counter("gc_removed_total", "Archives removed because nobody referred to them.")
+log_lines_lost_total = _counter("log_lines_lost_total", "Lines of output that could not be written.")

@@ -1,25 +1,35 @@
-"""How do log lines look?"""
+"""How do log lines look, and where do they go?"""
 
 import sys
+from typing import Any
 
 import structlog
+from structlog.typing import Processor
 
+from torpor.assemble.streams import forgiving
 from torpor.settings import Settings
 
 
 def configure_log(settings: Settings) -> None:
+    """From here on, nothing that is logged or printed raises: what cannot be written is dropped and counted."""
     last = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr is not None and sys.stderr.isatty())
     )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            last,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-    )
+    processors: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso"),
+        structlog.processors.format_exc_info,
+        last,
+    ]
+
+    def lost(count: int) -> str:
+        line: Any = {"event": "log_lines_lost", "count": count}
+        for processor in processors:
+            line = processor(None, "warning", line)
+        return str(line)
+
+    sys.stdout, sys.stderr = forgiving(sys.stdout, lost), forgiving(sys.stderr, lost)
+    structlog.configure(processors=processors, logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))

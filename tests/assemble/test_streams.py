@@ -1,0 +1,114 @@
+"""Is a line that cannot be written dropped and counted, and is that said when writing works again?"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from torpor import metrics
+from torpor.assemble.streams import forgiving
+
+# It logs at each line of its standard input, and says so on standard output.
+LOGS_WHEN_ASKED = """
+import sys
+import structlog
+from torpor.assemble.logs import configure_log
+from torpor.settings import load
+
+configure_log(load({"TORPOR_LOG_FORMAT": sys.argv[1]}))
+for line in sys.stdin:
+    structlog.get_logger().info(line.strip())
+    print("done")
+"""
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """One that refuses what it has no room for."""
+    heard, said = os.pipe()
+    os.set_blocking(heard, False)
+    os.set_blocking(said, False)
+    yield heard, said
+    os.close(heard)
+    os.close(said)
+
+
+def fill(said: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(said, b" ")
+
+
+def drain(heard: int) -> str:
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(heard, 1 << 20):
+            found += data
+    return found.decode()
+
+
+def test_lines_are_lost_and_counted_and_that_is_said(pipe: tuple[int, int]) -> None:
+    heard, said = pipe
+    before = metrics.log_lines_lost_total._value.get()
+    with os.fdopen(os.dup(said), "w") as file:
+        stream = forgiving(file, lambda count: f"{count} lost")
+        print("first", file=stream)
+        assert drain(heard) == "first\n"
+        fill(said)
+        print("second", file=stream, flush=True)
+        print("third\nfourth", file=stream)
+        drain(heard)
+        print("fifth", file=stream)
+        assert drain(heard) == "3 lost\nfifth\n"
+        print("sixth", file=stream)
+        assert drain(heard) == "sixth\n"
+    assert metrics.log_lines_lost_total._value.get() == before + 3
+
+
+def test_a_line_that_was_torn_does_not_swallow_the_next(pipe: tuple[int, int]) -> None:
+    heard, said = pipe
+    with os.fdopen(os.dup(said), "w") as file:
+        stream = forgiving(file, lambda count: f"{count} lost")
+        print("x" * (1 << 20), file=stream)
+        assert set(drain(heard)) == {"x"}
+        print("whole", file=stream)
+        assert drain(heard) == "\n1 lost\nwhole\n"
+
+
+def test_a_stream_that_python_does_not_have_takes_everything() -> None:
+    print("into the void", file=forgiving(None, str))
+
+
+def log(process: "subprocess.Popen[str]", line: str) -> None:
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "done\n"
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_the_log_says_how_many_of_its_lines_were_lost_in_its_own_format(pipe: tuple[int, int], log_format: str) -> None:
+    heard, said = pipe
+    argv = (sys.executable, "-c", LOGS_WHEN_ASKED, log_format)
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True) as process:
+        fill(said)
+        log(process, "lost")
+        log(process, "lost_too")
+        drain(heard)
+        log(process, "written")
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(30) == 0
+    notice, line = drain(heard).splitlines()
+    if log_format == "json":
+        assert (json.loads(notice)["event"], json.loads(notice)["count"]) == ("log_lines_lost", 2)
+        assert json.loads(line)["event"] == "written"
+    else:
+        assert "log_lines_lost" in notice
+        assert "count=2" in notice
+        assert "written" in line
