@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,6 +18,7 @@ from torpor.domain.errors import TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
 from torpor.runtimes.process.abilities import OPEN_PORT, Ability, missing, ports_are_open
 from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.places import places
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
 from torpor.store.database import translated_at_the_start
@@ -38,7 +40,7 @@ class Finding:
 async def examine(settings: Settings) -> list[Finding]:
     """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
     findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
-    findings.append(await _archives_finding(settings))
+    findings.append(await archives_finding(settings))
     runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
     abilities = await runtime.abilities()
     findings += [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
@@ -58,9 +60,9 @@ def _consequences(abilities: tuple[Ability, ...], settings: Settings) -> list[Fi
     return findings
 
 
-async def _archives_finding(settings: Settings) -> Finding:
+async def archives_finding(settings: Settings) -> Finding:
     if settings.archive_url is None and not await asyncio.to_thread((settings.data / "archives").exists):
-        return Finding("archive store", True, "is made in the data directory by `torpor up`")
+        return await asyncio.to_thread(_missing_archives_finding, settings.data)
     is_ok = await HomeArchives(settings.archives_at).reachable()
     return Finding(
         "archive store",
@@ -68,6 +70,19 @@ async def _archives_finding(settings: Settings) -> Finding:
         "answers" if is_ok else "cannot be reached or written to",
         "" if is_ok else "check TORPOR_ARCHIVE_URL, its permissions, and whether its disk is mounted",
         blocks=not is_ok,
+    )
+
+
+def _missing_archives_finding(data: Path) -> Finding:
+    """A first start makes the directory; one that is missing later held the archived homes."""
+    if not any(trace.exists() for trace in (data / "postgres", places(data).known_identity)):
+        return Finding("archive store", True, "is made in the data directory by `torpor up`")
+    return Finding(
+        "archive store",
+        False,
+        f"{data / 'archives'} is missing, and archived homes were kept there",
+        "stop Torpor, mount the directory or restore it from a backup, and start again",
+        blocks=True,
     )
 
 
