@@ -38,6 +38,7 @@ PLACEHOLDERS: Mapping[str, str] = {
     "site": "Torpor's site-packages, for PYTHONPATH of what is in {inside} and needs one of them",
     "programs": "the virtual environment that holds the template's packages",
     "port": "the port to listen on, on 127.0.0.1; the same as in PORT",
+    "socket": "a Unix socket to listen on instead of the port, in a folder that only the workspace may enter",
     "home": "the workspace's home; the same as in HOME",
 }
 

@@ -532,3 +532,25 @@ def test_a_missing_port_is_said() -> None:
     )
     assert ended.returncode == 2
     assert b"PORT" in ended.stderr
+
+
+def test_on_a_socket_only_its_own_user_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    process = subprocess.Popen(
+        [sys.executable, str(INSIDE / "terminal.py"), "--socket", str(path)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SITE), "PORT": "1"},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"terminal: listening on {path}\n".encode()
+        assert path.stat().st_mode & 0o777 == 0o600
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE_S)
+            connection.connect(str(path))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    finally:
+        process.terminate()
+        process.stdout.close() if process.stdout else None
+        assert process.wait(PATIENCE_S) == 0

@@ -144,7 +144,7 @@ async def test_each_workspace_has_a_user_of_its_own_and_no_way_to_become_another
     assert len({0, os.getuid(), *users}) == 3
     for home, user in zip(homes, users, strict=True):
         assert (machine.process.places.volume(home) / "home").stat().st_uid == user
-        status = (await machine.sh(home, "cat /proc/self/status /proc/1/status")).stdout.decode()
+        status = (await machine.sh(home, "cat /proc/self/status /proc/$PPID/status")).stdout.decode()
         assert status.count("NoNewPrivs:\t1") == 2
         assert status.count("CapEff:\t0000000000000000") == 2
         assert status.count("CapPrm:\t0000000000000000") == 2

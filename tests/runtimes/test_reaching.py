@@ -177,7 +177,7 @@ async def test_words_of_a_command_are_replaced_inside(machine: Machine) -> None:
 
 
 def test_only_known_words_are_replaced() -> None:
-    known = Known("/py", "/in", "/site", "/prog", 7, "/h")
+    known = Known("/py", "/in", "/site", "/prog", 7, "/run/socket", "/h")
     assert known.fill("{python}{inside}{site}{programs}{port}{home}") == "/py/in/site/prog7/h"
     assert known.fill("{} {x} {{port}} ${HOME}") == "{} {x} {7} ${HOME}"
 

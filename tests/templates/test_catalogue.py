@@ -25,7 +25,7 @@ def test_they_are_read_once_and_cannot_be_changed() -> None:
 
 def test_terminal_runs_a_file_that_is_there() -> None:
     assert program(template("terminal"), None) == Program(
-        "terminal", ("{python}", "{inside}/terminal.py"), {"PYTHONPATH": "{site}"}, ()
+        "terminal", ("{python}", "{inside}/terminal.py", "--socket", "{socket}"), {"PYTHONPATH": "{site}"}, ()
     )
     assert (Path(torpor.__file__).parent / "inside" / "terminal.py").is_file()
 
@@ -33,8 +33,8 @@ def test_terminal_runs_a_file_that_is_there() -> None:
 def test_jupyterlab_is_pinned_and_keeps_its_checks() -> None:
     made = program(template("jupyterlab"), None)
     assert [package.split("==")[0] for package in made.packages] == ["jupyterlab"]
-    assert "--ServerApp.ip=127.0.0.1" in made.command
-    assert "--ServerApp.port={port}" in made.command
+    assert "--ServerApp.sock={socket}" in made.command
+    assert "--ServerApp.sock_mode=0600" in made.command
     assert not [word for word in made.command if "allow_origin" in word or "disable_check_xsrf" in word]
 
 

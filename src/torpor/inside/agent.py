@@ -6,7 +6,7 @@ Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, 
 whereupon everything here ends at once.
 
 - The program has begun before this is loaded (`program`); it ends with the program's exit code when that ends by itself.
-- *bridge*: each connection is spliced to the program's port on loopback.
+- *bridge*: each connection is spliced to the program's port on loopback, or to the Unix socket that it listens on instead.
 - *ports*: each connection begins with a line that names a port, and is spliced to that port of this container's loopback.
 - *control*: each connection carries one request in frames (one byte of kind, four of length, then the payload):
 
@@ -14,7 +14,7 @@ whereupon everything here ends at once.
                            {"do": "execute", "argv": [...], "environment": {...}} or {"do": "shell", "columns": 80, "rows": 24}
                         I  bytes for the command's standard input, where an empty one is its end of file; or typed ones
                         S  the terminal's new size, as decimal text: columns, a space, rows (shell)
-      from the agent    Y, N  the program's port answers, or does not (probe)
+      from the agent    Y, N  the program takes a connection, or does not (probe)
                         O, E  bytes of standard output (or of the terminal), of standard error
                         T  how many of the typed bytes the terminal has taken, as decimal text (shell)
                         X  the exit code, as decimal text (execute, shell)
@@ -36,7 +36,7 @@ import signal
 import socket
 import subprocess
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,9 @@ SIGNALS_OF_A_SHELL = (
 # Meant for the program of the template, not for what a person starts beside it: that one has the port already.
 NOT_FOR_A_SHELL = frozenset({"PORT", "PYTHONPATH"})
 MOST_COLUMNS_OR_ROWS = 2000
+
+Target = int | str
+"""Where a program listens: a port on loopback, or the path of a Unix socket."""
 
 
 # ── frames ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,11 +213,11 @@ def descendants(root: int) -> list[int]:
 # ── the bridge ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def answers(port: int, within_s: float) -> bool:
+async def answers(target: Target, within_s: float) -> bool:
     """Whether the program takes a connection, as soon as it does so or the time is up."""
     loop = asyncio.get_running_loop()
     end = loop.time() + within_s
-    while (connection := await connect_to_program(port)) is None:
+    while (connection := await connect_to_program(target)) is None:
         if loop.time() >= end:
             return False
         await asyncio.sleep(LOOK_S)
@@ -222,10 +225,18 @@ async def answers(port: int, within_s: float) -> bool:
     return True
 
 
-async def connect_to_program(port: int) -> socket.socket | None:
-    """A connection to the program on loopback, whichever of its two addresses the program listens on."""
+def addresses(target: Target) -> Iterator[tuple[socket.AddressFamily, tuple[str, int] | str]]:
+    """On loopback, whichever of its two addresses the program listens on; or the socket."""
+    if isinstance(target, str):
+        yield socket.AF_UNIX, target
+    else:
+        yield socket.AF_INET, ("127.0.0.1", target)
+        yield socket.AF_INET6, ("::1", target)
+
+
+async def connect_to_program(target: Target) -> socket.socket | None:
     loop = asyncio.get_running_loop()
-    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+    for family, address in addresses(target):
         try:
             connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError:
@@ -233,7 +244,7 @@ async def connect_to_program(port: int) -> socket.socket | None:
         try:
             # Not wait_for: it forgets that it was cancelled when a refusal comes at the same moment.
             async with asyncio.timeout(PROBE_S):
-                await loop.sock_connect(connection, (host, port))
+                await loop.sock_connect(connection, address)
         except (TimeoutError, OSError):
             connection.close()
         except BaseException:
@@ -292,12 +303,13 @@ def is_ours(port: int) -> bool:
     return bool(listening) and listening <= held
 
 
-async def splice(incoming: socket.socket, bridge: Bridge, port: int, early: bytes = b"") -> None:
-    outgoing = await connect_to_program(port)
+async def splice(incoming: socket.socket, bridge: Bridge, target: Target, early: bytes = b"") -> None:
+    outgoing = await connect_to_program(target)
     if outgoing is None:
         incoming.close()
         return
-    outgoing.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if outgoing.family != socket.AF_UNIX:
+        outgoing.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bridge.splice(incoming, outgoing, early)
 
 
@@ -327,7 +339,7 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
         request = json.loads(payload) if kind == REQUEST else {}
         match request.get("do"):
             case "probe":
-                does_answer = await answers(orders.port, float(request.get("within_s", 0)))
+                does_answer = await answers(orders.socket or orders.port, float(request.get("within_s", 0)))
                 writer.write(frame(YES if does_answer else NO))
             case "execute":
                 await execute(request, reader, writer, children)
@@ -631,7 +643,7 @@ async def run(begun: Begun) -> int:
     ports = socket.socket(fileno=orders.ports_fd)
     asked = socket.socket(fileno=orders.control_fd)
     serving = [
-        loop.create_task(serve(bridged, splice, bridge, orders.port)),
+        loop.create_task(serve(bridged, splice, bridge, orders.socket or orders.port)),
         loop.create_task(serve(ports, functools.partial(splice_to_any, own_network=orders.own_network), bridge)),
         loop.create_task(serve(asked, control, orders, children)),
     ]

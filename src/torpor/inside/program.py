@@ -27,6 +27,8 @@ class Orders(NamedTuple):
     ports_fd: int
     control_fd: int
     port: int
+    socket: str
+    """Where the program listens instead of the port; empty for the port."""
     home: str
     command: tuple[str, ...]
     environment: dict[str, str]

@@ -36,10 +36,11 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import struct
 import sys
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -681,7 +682,24 @@ class Terminal:
         task.add_done_callback(self._closing.discard)
 
 
-async def run(port: int, environment: Mapping[str, str], limits: Limits) -> None:
+@contextlib.contextmanager
+def listening(address: str | int) -> Iterator[socket.socket]:
+    """A path is a Unix socket that only this user may connect to; a number is a port on loopback."""
+    if isinstance(address, int):
+        with socket.create_server((HOST, address)) as server:
+            yield server
+        return
+    with socket.socket(socket.AF_UNIX) as server:
+        # The mode counts from the first moment: no other user connects between bind and chmod.
+        umask = os.umask(0o177)
+        try:
+            server.bind(address)
+        finally:
+            os.umask(umask)
+        yield server
+
+
+async def run(server: socket.socket, environment: Mapping[str, str], limits: Limits) -> None:
     pages = load_pages(ASSETS, environment.get("TORPOR_WORKSPACE") or "Terminal")
     sessions = Sessions(environment, limits)
     stopped = asyncio.Event()
@@ -692,35 +710,42 @@ async def run(port: int, environment: Mapping[str, str], limits: Limits) -> None
     logging.basicConfig(format="terminal: %(message)s", level=logging.ERROR)
     async with serve(
         Terminal(sessions).serve,
-        HOST,
-        port,
+        sock=server,
         process_request=lambda _, request: answer(pages, request),
         # A keystroke's echo is too small to gain from it, and a flood costs more to pack than to send.
         compression=None,
         close_timeout=2,
         server_header=None,
     ):
-        print(f"terminal: listening on http://{HOST}:{port}", flush=True)
+        print(f"terminal: listening on {shown(server)}", flush=True)
         await stopped.wait()
         sessions.end_all()
     await sessions.children.end_all(2.0)
 
 
+def shown(server: socket.socket) -> str:
+    name = server.getsockname()
+    return f"{name}" if server.family == socket.AF_UNIX else f"http://{HOST}:{name[1]}"
+
+
 def main() -> int:
     default = Limits()
     parser = argparse.ArgumentParser(description="A terminal in a browser tab, for one workspace.")
+    parser.add_argument("--socket", help="listen on this Unix socket, with mode 0600, and on no port")
     parser.add_argument("--port", type=int, default=os.environ.get("PORT"), help="default: $PORT")
     parser.add_argument("--sessions", type=int, default=default.sessions, help="most sessions at a time")
     parser.add_argument("--scrollback-bytes", type=int, default=default.scrollback_bytes, help="kept per session")
     parser.add_argument("--detached-s", type=float, default=default.detached_s, help="how long a session waits for its tab")
     given = parser.parse_args()
-    if given.port is None:
-        parser.error("a port is needed: --port, or PORT in the environment")
+    address = given.socket or given.port
+    if address is None:
+        parser.error("a socket or a port is needed: --socket, --port, or PORT in the environment")
     if given.scrollback_bytes < LEAST_SCROLLBACK_BYTES:
         parser.error(f"--scrollback-bytes: at least {LEAST_SCROLLBACK_BYTES}")
     limits = Limits(given.sessions, given.scrollback_bytes, detached_s=given.detached_s)
     try:
-        asyncio.run(run(given.port, dict(os.environ), limits))
+        with listening(address) as server:
+            asyncio.run(run(server, dict(os.environ), limits))
     except OSError as error:
         print(f"terminal: {error}", file=sys.stderr)
         return 1

@@ -50,6 +50,7 @@ def trial(home: Path, user: int) -> Orders:
         ports_fd=-1,
         control_fd=-1,
         port=0,
+        socket="",
         home=str(home),
         command=(*sandbox.python_argv(), "-c", LOOK, *looked_at),
         environment={},

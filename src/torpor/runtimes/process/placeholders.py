@@ -5,10 +5,14 @@ is left as it is.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 NAME = re.compile(r"\{([a-z]+)\}")
+
+
+def mentioned(name: str, texts: Iterable[str]) -> bool:
+    return any(name in NAME.findall(text) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,7 @@ class Known:
     site: str
     programs: str
     port: int
+    socket: str
     home: str
 
     def fill(self, text: str) -> str:

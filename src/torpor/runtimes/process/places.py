@@ -75,6 +75,10 @@ class Places:
     def container(self, workspace_id: str) -> Path:
         return self.run / short(workspace_id, 16)
 
+    def program(self, workspace_id: str) -> Path:
+        """A folder of the workspace's user, for the socket that its program listens on."""
+        return self.run / f"{short(workspace_id, 16)}.program"
+
 
 def places(data_dir: Path) -> Places:
     data = data_dir.expanduser().resolve()
@@ -88,10 +92,10 @@ def _run_root() -> Path:
     return next((path for path in candidates if path.is_dir() and os.access(path, os.W_OK | os.X_OK)), Path("/tmp"))  # noqa: S108
 
 
-def make_run_directory(path: Path) -> None:
+def make_run_directory(path: Path, mode: int = 0o700) -> None:
     """In /tmp anybody could have made it before us."""
     path.mkdir(mode=0o700, exist_ok=True)
     facts = path.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
         raise Hopeless(f"{path} belongs to somebody else; remove it, it is where workspaces' sockets must lie")
-    path.chmod(0o700)
+    path.chmod(mode)

@@ -142,7 +142,8 @@ class ProcessRuntime:
 
     def _sweep(self) -> None:
         """By group, by what was recorded, by mark: whichever of them this machine had when they were started."""
-        make_run_directory(self.places.run)
+        # A workspace's user passes through it to the socket of its program; all else in it is closed to others.
+        make_run_directory(self.places.run, 0o711)
         self.places.records.mkdir(mode=0o700, exist_ok=True)
         found = cgroups.find()
         if found is not None:

@@ -21,6 +21,8 @@ USER = "workspace"
 INSIDE = "/opt/torpor/inside"
 SITE = "/opt/torpor/site"
 PROGRAMS = "/opt/torpor/programs"
+PROGRAM = "/run/program"
+"""The folder of the socket that the program listens on."""
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
@@ -44,6 +46,7 @@ class Room:
     etc: Path
     """Small files made up for this container; each takes its name's place in /etc."""
     programs: Path | None
+    program: Path
     user: int
     own_user_namespace: bool
     own_network: bool
@@ -130,7 +133,7 @@ def argv(bubblewrap: str, room: Room, command: Iterable[str], *, mark: str, info
     shown += [(str(path), f"/etc/{path.name}") for path in sorted(room.etc.iterdir())]
     shown += [(str(inside_folder()), INSIDE), (str(site_folder()), SITE)]
     shown += [(str(room.programs), PROGRAMS)] if room.programs is not None else []
-    for directory in parents([*(target for _, target in shown), HOME, "/run/_", "/var/_"]):
+    for directory in parents([*(target for _, target in shown), HOME, PROGRAM, "/var/_"]):
         # Left to itself, bubblewrap makes them for its own user only.
         words += ["--perms", "0755", "--dir", directory]
     for source, target in shown:
@@ -142,6 +145,7 @@ def argv(bubblewrap: str, room: Room, command: Iterable[str], *, mark: str, info
     for path in ("/dev/shm", "/tmp"):  # noqa: S108
         words += ["--perms", "1777", *size, "--tmpfs", path]
     words += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+    words += ["--bind", str(room.program), PROGRAM]
     words += ["--bind", str(room.home), HOME, "--chdir", HOME, "--remount-ro", "/"]
     return [*words, "--", *command]
 

@@ -24,7 +24,7 @@ from torpor.runtimes.process.logs import Log
 from torpor.runtimes.process.network import PASTA, Veths
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.patience import to_the_end
-from torpor.runtimes.process.placeholders import Known
+from torpor.runtimes.process.placeholders import Known, mentioned
 from torpor.runtimes.process.places import Places, make_run_directory, short
 from torpor.runtimes.process.tools import ToolFailed, find
 from torpor.runtimes.process.trees import remove_tree
@@ -79,6 +79,7 @@ class Supervisor:
         self._id = container.home.workspace_id
         self._name = short(self._id, 16)
         self._directory = equipment.places.container(self._id)
+        self._program = equipment.places.program(self._id)
         self._log = Log(equipment.places.log(self._id), equipment.options.log_bytes)
         self._spawned: Spawned | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -132,8 +133,11 @@ class Supervisor:
             self._tasks.append(asyncio.ensure_future(self._tell_when_ready()))
 
     def _prepare(self, user: int | None) -> None:
-        remove_tree(self._directory)
+        self._remove_directories()
         make_run_directory(self._directory)
+        make_run_directory(self._program)
+        if user is not None:
+            os.chown(self._program, user, user)
         etc = self._directory / "etc"
         etc.mkdir()
         confinement = self._equipment.confinement
@@ -145,6 +149,10 @@ class Supervisor:
                 (etc / name).write_text(text)
                 (etc / name).chmod(0o644)
         self._log.begin()
+
+    def _remove_directories(self) -> None:
+        for path in (self._directory, self._program):
+            remove_tree(path)
 
     def _doors(self) -> list[Path]:
         cgroups = self._equipment.cgroups
@@ -158,6 +166,7 @@ class Supervisor:
             home=self._home,
             etc=self._directory / "etc",
             programs=self._programs,
+            program=self._program,
             user=os.getuid() if user is None else user,
             own_user_namespace=confinement.own_user_namespace,
             own_network=confinement.network is Network.VETH,
@@ -181,8 +190,10 @@ class Supervisor:
             site=sandbox.SITE if alone else str(sandbox.site_folder()),
             programs=sandbox.PROGRAMS if alone else str(self._programs or ""),
             port=port,
+            socket=f"{sandbox.PROGRAM if alone else self._program}/socket",
             home=sandbox.HOME if alone else str(self._home),
         )
+        words = () if program.is_verbatim else (*program.command, *program.environment.values())
         given = {name: known.fill(value) for name, value in program.environment.items()}
         last = [f"{known.programs}/bin"] if self._programs else []
         last += [str(sandbox.interpreter().parent)]
@@ -194,6 +205,7 @@ class Supervisor:
             ports_fd=sockets.ports,
             control_fd=sockets.control,
             port=port,
+            socket=known.socket if mentioned("socket", words) else "",
             home=known.home,
             command=program.command if program.is_verbatim else tuple(map(known.fill, program.command)),
             environment=environment,
@@ -290,7 +302,7 @@ class Supervisor:
             self._spawned.let_go()
         if self._equipment.veths is not None:
             await self._equipment.veths.disconnect(self._id)
-        await asyncio.to_thread(remove_tree, self._directory)
+        await asyncio.to_thread(self._remove_directories)
         processes.forget(self._equipment.places.records, self._name)
 
     async def _remove_remains(self) -> None:

@@ -1,0 +1,107 @@
+"""Can another process of this machine connect to a program that Torpor ships?"""
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, until_ready
+from tests.contracts.test_runtime_contract import UNCONFINED
+from tests.runtimes.conftest import Machine, MakeMachine, must_have
+from tests.runtimes.test_not_root import NOBODY
+from torpor.ports import Home
+from torpor.runtimes.process import Options, processes
+from torpor.runtimes.process.places import short
+from torpor.runtimes.process.processes import Identity
+from torpor.templates.catalogue import program, template
+
+WAYS = {"confined": Options(grace_s=2.0), "network shared": Options(grace_s=2.0, own_network=False), "unconfined": UNCONFINED}
+
+CONNECT = """
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+except PermissionError:
+    print("refused")
+else:
+    print("connected")
+"""
+
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)]
+
+
+async def started(make_machine: MakeMachine, options: Options) -> Machine:
+    machine = make_machine(options)
+    await machine.process.start()
+    return machine
+
+
+async def with_a_terminal(make_machine: MakeMachine, options: Options) -> tuple[Machine, Home]:
+    machine = await started(make_machine, options)
+    home = await machine.home()
+    await machine.up(replace(machine.serving(home), program=program(template("terminal"), None)))
+    await until_ready(machine, home)
+    return machine, home
+
+
+def tcp_listeners(machine: Machine, home: Home) -> list[str]:
+    """The local addresses on which a process of the workspace listens, as the kernel writes them."""
+    record = machine.process.places.records / f"{short(home.workspace_id, 16)}.json"
+    found = []
+    for one in processes.tree(Identity(**json.loads(record.read_text()))):
+        held = {str(path.readlink()) for path in Path(f"/proc/{one.pid}/fd").iterdir() if path.is_symlink()}
+        for table in ("tcp", "tcp6"):
+            rows = Path(f"/proc/{one.pid}/net/{table}").read_text().splitlines()[1:]
+            fields = [row.split() for row in rows]
+            found += [row[1] for row in fields if row[3] == "0A" and f"socket:[{row[9]}]" in held]
+    return found
+
+
+async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, options: Options) -> None:
+    machine, home = await with_a_terminal(make_machine, options)
+    assert tcp_listeners(machine, home) == []
+    request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert (await machine.ask(home.workspace_id, request)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_listener_on_a_port_would_be_found(make_machine: MakeMachine, options: Options) -> None:
+    machine = await started(make_machine, options)
+    home = await machine.up()
+    assert len(tcp_listeners(machine, home)) == 1
+
+
+async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: MakeMachine, options: Options) -> None:
+    machine, home = await with_a_terminal(make_machine, options)
+    socket = machine.process.places.program(home.workspace_id) / "socket"
+    facts, folder = socket.stat(), socket.parent.stat()
+    assert stat.S_ISSOCK(facts.st_mode)
+    assert stat.S_IMODE(facts.st_mode) == 0o600
+    assert stat.S_IMODE(folder.st_mode) == 0o700
+    assert facts.st_uid == folder.st_uid
+    must_have(os.getuid() == 0, "root, to become another user")
+    must_have(shutil.which("setpriv") and shutil.which("python3", path="/usr/bin"), "setpriv and an interpreter for every user")
+    neighbour = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "/usr/bin/python3", "-c", CONNECT]
+    done = await asyncio.to_thread(
+        subprocess.run, [*neighbour, str(socket)], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "refused\n"
+
+
+async def test_the_socket_goes_with_its_container(make_machine: MakeMachine, options: Options) -> None:
+    machine, home = await with_a_terminal(make_machine, options)
+    folder = machine.process.places.program(home.workspace_id)
+    await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
+    assert not folder.exists()
+
+    folder.mkdir()  # as a crash leaves it behind
+    (folder / "socket").touch()
+    await machine.process.close()
+    await started(make_machine, options)
+    assert not folder.exists()
