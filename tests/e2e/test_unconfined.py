@@ -1,19 +1,23 @@
 """The real product on a machine that cannot confine workspaces."""
 
+import asyncio
 import http.client
 import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tests.e2e.product import NAMESPACES_REFUSED, TORPOR, Product, product, without_confinement
+from tests.people import person
+from torpor.store.database import Database, Role
 
 pytestmark = pytest.mark.e2e
 
 PASSWORD = b"a long enough password\n"
-ENDS_WITHIN_S = 60.0
+ENDS_WITHIN_S = 120.0
 
 
 @pytest.fixture
@@ -73,6 +77,41 @@ def test_the_missing_confinement_is_told(here: Product) -> None:
     assert (quiet.returncode, quiet.stderr) == (0, b"")
     told = json.loads(here.ok("create", "other", "--template", "command", "--json", "--", "true"))
     assert len(told["warnings"]) == 1
+
+
+@pytest.mark.anyio
+async def test_serve_with_several_users_needs_the_same(database_url: str, redis_url: str, tmp_path: Path) -> None:
+    database = await Database.open(database_url, Role.SERVICE)
+    for name in ("ada", "bob"):
+        await person(database, name)
+    await database.close()
+    here = Product(tmp_path / "data", environment=without_confinement(tmp_path))
+    here.environment |= {
+        "TORPOR_DATABASE_URL": database_url,
+        "TORPOR_REDIS_URL": redis_url,
+        "TORPOR_ARCHIVE_URL": (tmp_path / "archives").as_uri(),
+    }
+    serve = ("serve", "--role", "api,proxy,controller")
+    refused = await asyncio.to_thread(here.run, *serve, timeout_s=ENDS_WITHIN_S)
+    assert refused.returncode == 1, refused.stderr
+    assert "2 users can sign in" in refused.stderr.decode()
+
+    served = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs here meanwhile
+        [TORPOR, *serve, "--unconfined"], env=here.env(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert served.stdout
+    try:
+        assert (await asyncio.to_thread(served.stdout.readline)).startswith(b"torpor is ready at")
+        connection = await asyncpg.connect(database_url)
+        row = await connection.fetchrow("SELECT missing, is_accepted, port_warning FROM controllers")
+        await connection.close()
+        assert [one["what"] for one in json.loads(row["missing"])] == ["files and processes", "network"]
+        assert NAMESPACES_REFUSED in row["missing"]
+        assert (row["is_accepted"], "template command" in row["port_warning"]) == (True, True)
+    finally:
+        served.terminate()
+        await asyncio.to_thread(served.wait, ENDS_WITHIN_S)
+        served.stdout.close()
 
 
 def starts(here: Product, *words: str) -> tuple[int, str]:
