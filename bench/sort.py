@@ -426,11 +426,15 @@ def ample_bytes(_: Place) -> int:
     return 8 * 2**30
 
 
+ALL = ("--min-share", "0")
+"""As many workers as the label says, however small the data is."""
+
+
 def workers(count: int) -> Contender:
-    return product(f"workers-{count}", f"torpor sort, {count} workers", ample, "--workers", str(count))
+    return product(f"workers-{count}", f"torpor sort, {count} workers", ample, "--workers", str(count), *ALL)
 
 
-FOUR = ("--workers", "4")
+FOUR = ("--workers", "4", *ALL)
 
 CONTENDERS: dict[str, Contender] = {
     one.name: one

@@ -88,6 +88,7 @@ def test_programs_read_the_same_names_and_every_transition() -> None:
         "size_bytes": 60_000,
         "checksum": "0x00000000000000ab",
         "partitions": 4,
+        "workers_not_started": 0,
         "seconds": 2.0,
         "working_s": 1.25,
         "waited_s": 0.75,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from torpor.sort.errors import Refused
 from torpor.sort.kernels.order import PACKED_BITS
-from torpor.sort.sizes import GIB, KIB, MIB, SMALLEST_MEMORY, chunk_bytes, parse_size, partition_bytes, partitions
+from torpor.sort.sizes import GIB, KIB, MIB, SMALLEST_MEMORY, chunk_bytes, parse_size, partition_bytes, partitions, worker_count
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,15 @@ def test_chunks_and_partitions_fit_the_memory(memory: int) -> None:
 @given(memories)
 def test_a_chunk_of_the_shortest_records_can_be_packed(memory: int) -> None:
     assert chunk_bytes(memory) < 1 << PACKED_BITS
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1000), st.integers(0, 1 << 30))
+def test_workers_are_as_many_as_allowed_and_each_has_its_share(total: int, most: int, share: int) -> None:
+    count = worker_count(total, most, share)
+    assert 1 <= count <= most
+    assert count == 1 or count * share <= total
+    # Not fewer than needed: with one more, each would have less than its share.
+    assert count == most or (count + 1) * share > total
 
 
 @given(st.integers(0, 1 << 50), st.integers(1, 1000), memories)

@@ -63,7 +63,11 @@ def _sort(context: typer.Context) -> None:
 def run(
     inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="Files, and directories of files.", show_default=False)],
     output: Output,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="How many processes sort.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="How many processes sort, at most.")] = 1,
+    min_share: Annotated[
+        str | None,
+        typer.Option("--min-share", metavar="SIZE", help="Each gets at least so much input; 0 starts all (default: 16M)."),
+    ] = None,
     memory: Memory = MEMORY,
     format_: FormatText = "gensort",
     key: Key = None,
@@ -92,12 +96,13 @@ def run(
         from torpor.cli.sort_progress import following
         from torpor.sort.options import LocalOptions
         from torpor.sort.record import parse
-        from torpor.sort.sizes import parse_size
+        from torpor.sort.sizes import MIN_SHARE, parse_size
 
         options = LocalOptions(
             inputs=tuple(inputs),
             output=output,
             workers=workers,
+            min_share=MIN_SHARE if min_share is None else parse_size(min_share, "--min-share"),
             memory=parse_size(memory),
             format=parse(format_, key=key, delimiter=delimiter),
             scratch=scratch,

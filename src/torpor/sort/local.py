@@ -9,7 +9,7 @@ import secrets
 import shutil
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torpor.sort.cradle import Cradle
@@ -25,9 +25,9 @@ from torpor.sort.mastery import Mastery
 from torpor.sort.nursery import Nursery
 from torpor.sort.options import LocalOptions, MasterOptions
 from torpor.sort.place import OUTPUT_PID, SCRATCH_PID, STATE, Place
-from torpor.sort.report import JobReport, Outcome
+from torpor.sort.report import JobReport, Outcome, counted
 from torpor.sort.segments import Inputs
-from torpor.sort.sizes import MIB, SMALLEST_MEMORY
+from torpor.sort.sizes import MIB, SMALLEST_MEMORY, worker_count
 
 FOLLOW_S = 0.1
 
@@ -42,13 +42,15 @@ class Plan:
     memory: int
 
 
-def run(options: LocalOptions, cradle: Cradle) -> JobReport:
-    _refuse_impossible(options)
+def run(allowed: LocalOptions, cradle: Cradle) -> JobReport:
     # A folder of its own: what lies beside it in the user's scratch directory is the user's.
-    state = ((options.scratch or options.output) / STATE).absolute()
-    place = Place(state, options.output, share_output=False)
-    place.refuse_overlap(options.inputs)
-    slices = cut(find(options.inputs, options.format), options.format, options.workers)
+    state = ((allowed.scratch or allowed.output) / STATE).absolute()
+    place = Place(state, allowed.output, share_output=False)
+    place.refuse_overlap(allowed.inputs)
+    found = find(allowed.inputs, allowed.format)
+    options = replace(allowed, workers=worker_count(found.size, allowed.workers, allowed.min_share))
+    _refuse_impossible(options)
+    slices = cut(found, options.format, options.workers)
     plan = Plan(place.output, slices, str(options.format), options.memory)
     with (
         DirectoryLock(place.output, "output", OUTPUT_PID, options.deadlines.lock, mode=0o777),
@@ -62,15 +64,15 @@ def run(options: LocalOptions, cradle: Cradle) -> JobReport:
         place.release_output()
         _remove_state(state)
         state.rmdir()
-        return report
+        return replace(report, not_started=allowed.workers - options.workers)
 
 
 def _refuse_impossible(options: LocalOptions) -> None:
     least = SMALLEST_MEMORY * options.workers
     if options.memory < least:
+        workers = counted(options.workers, "worker")
         raise Refused(
-            "bad_memory",
-            f"--memory {options.memory} is too little for {options.workers} workers; at least {least // MIB}M are needed",
+            "bad_memory", f"--memory {options.memory} is too little for {workers}; at least {least // MIB}M are needed"
         )
 
 

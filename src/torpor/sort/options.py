@@ -7,7 +7,7 @@ from pathlib import Path
 from torpor.sort.hold import Hold
 from torpor.sort.record import GENSORT, Format
 from torpor.sort.segments import Inputs
-from torpor.sort.sizes import GIB
+from torpor.sort.sizes import GIB, MIN_SHARE
 from torpor.sort.status import JobStatus
 
 
@@ -76,6 +76,9 @@ class LocalOptions:
     inputs: tuple[Path, ...]
     output: Path
     workers: int = 1
+    """At most: a small input gets fewer."""
+    min_share: int = MIN_SHARE
+    """The bytes of input that each worker gets at least; 0 starts all workers."""
     memory: int = 2 * GIB
     """For all workers together."""
     format: Format = GENSORT

@@ -50,6 +50,8 @@ class JobReport:
     history: tuple[Transition, ...] = ()
     """The master's."""
     workers: tuple[WorkerReport, ...] = ()
+    not_started: int = 0
+    """Workers that `run` was allowed and did not start, because the input is too small for them."""
 
     @property
     def working_seconds(self) -> float:
@@ -104,6 +106,10 @@ def verdict(report: JobReport) -> str:
 def facts(report: JobReport) -> list[tuple[str, str]]:
     told = [("job", report.job), ("format", report.format)]
     told.append(("sorted by", f"{counted(len(report.workers), 'worker')}, in {counted(report.partitions, 'partition')}"))
+    if report.not_started:
+        told.append(
+            ("allowed", f"{counted(report.not_started, 'worker')} more, not started: the input is too small (--min-share)")
+        )
     if report.proof.records:
         told.append(("skew", f"{report.skew:.2f} (the largest share, of the fair one)"))
     told.append(("checksum", checksum_text(report)))
@@ -197,6 +203,7 @@ def as_plain(report: JobReport) -> dict[str, Any]:
         "size_bytes": report.proof.size,
         "checksum": checksum(report),
         "partitions": report.partitions,
+        "workers_not_started": report.not_started,
         "seconds": report.seconds,
         "working_s": report.working_seconds,
         "waited_s": report.waited_seconds,

@@ -9,6 +9,9 @@ BLOCK = 2 * MIB
 MESSAGE = 1 * MIB
 """What one message of a data stream carries at most."""
 SMALLEST_MEMORY = 4 * MIB
+MIN_SHARE = 16 * MIB
+"""The input of one worker of `run`, at least. To start a worker takes 0.3 s of processor time, in which one that runs sorts
+100 MB; where there are cores for all, workers start side by side, so a part of that is enough."""
 SAMPLES = 4_000
 """Positions that each worker draws."""
 
@@ -30,6 +33,11 @@ def chunk_bytes(memory: int) -> int:
 def partition_bytes(memory: int) -> int:
     """What a partition should weigh: two threads hold one each, with its keys, and samples miss by a third."""
     return min(64 * MIB, max(memory // 8, 256 * KIB))
+
+
+def worker_count(total_bytes: int, most: int, min_share: int) -> int:
+    """At most so many that each has its least share, but one always; a function of data and settings alone."""
+    return max(1, min(most, total_bytes // min_share)) if min_share else most
 
 
 def partitions(total_bytes: int, workers: int, memory: int) -> int:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 HANGS_S = 120.0
 """Only so that a test that hangs ends."""
 FAST = ("--heartbeat", "0.2", "--heartbeat-lost", "3")
+ALL_WORKERS = ("--min-share", "0")
+"""`run` starts as many as `--workers` says, though the input is small."""
 
 Found = TypeVar("Found")
 

@@ -52,7 +52,10 @@ CASES: Mapping[str, Case] = {
     "a record beyond the memory": Case(2, "1 to 65536 bytes", "in", "--output", "out", "--format", "fixed:65537:0:10"),
     "a field of no lines": Case(2, "belong to the format lines", "in", "--output", "out", "--key", "2"),
     "a memory that is no size": Case(2, "--memory '2X' is not a size", "in", "--output", "out", "--memory", "2X"),
-    "too little memory": Case(2, "at least 8M", "in", "--output", "out", "--memory", "7M", "--workers", "2"),
+    "too little memory": Case(
+        2, "at least 8M", "in", "--output", "out", "--memory", "7M", "--workers", "2", "--min-share", "0"
+    ),
+    "a share that is no size": Case(2, "--min-share '1X' is not a size", "in", "--output", "out", "--min-share", "1X"),
     "a line without an end": Case(
         3,
         "/in/long has a line of 17825792 bytes at byte 0, and a line may have at most 16777216, newline included; shorten or",

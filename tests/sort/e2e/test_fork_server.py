@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sort.e2e.commands import (
+    ALL_WORKERS,
     FAST,
     Ended,
     Process,
@@ -39,7 +40,7 @@ def output(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, output: Path) -> Iterator[Process]:
     (tmp_path / "in").write_bytes(RECORDS)
-    words = (tmp_path / "in", "--output", output, "--workers", 2, "--memory", "16M", "--json", *FAST)
+    words = (tmp_path / "in", "--output", output, "--workers", 2, *ALL_WORKERS, "--memory", "16M", "--json", *FAST)
     with running("run", *words) as process:
         yield process
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sort.e2e.commands import by_key, cluster, contents, joined, sorted_well, torpor_sort
+from tests.sort.e2e.commands import ALL_WORKERS, by_key, cluster, contents, joined, sorted_well, torpor_sort
 from tests.sort.small_disk import small_disk
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
@@ -26,7 +26,7 @@ def test_a_full_disk_fails_cleanly_and_with_room_the_same_command_succeeds(tmp_p
     with small_disk(tmp_path / "disk", "4m") as disk:
         places = {"output": tmp_path / "out", "scratch": tmp_path / "scratch", full: disk / full}
         # So little memory that everything is spilled.
-        words = ("--output", places["output"], "--scratch", places["scratch"], "--workers", 2, "--memory", "8M")
+        words = ("--output", places["output"], "--scratch", places["scratch"], "--workers", 2, *ALL_WORKERS, "--memory", "8M")
         done = torpor_sort("run", tmp_path / "in", *words)
         assert done.code == 3
         assert "no space is left on the device" in done.said

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.sort.e2e.commands import by_slices, cluster, generated, gnu_sort, joined, running, sorted_well, torpor_sort
+from tests.sort.e2e.commands import (
+    ALL_WORKERS,
+    by_slices,
+    cluster,
+    generated,
+    gnu_sort,
+    joined,
+    running,
+    sorted_well,
+    torpor_sort,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -43,7 +53,7 @@ def test_ascii_records_lie_as_gnu_sort_lays_them(
     ascii_folder: Path, ascii_sorted: bytes, tmp_path: Path, workers: int, memory: str
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in ascii_folder.rglob("*")}
-    report = sorted_well(ascii_folder, "--output", tmp_path / "out", "--workers", workers, "--memory", memory)
+    report = sorted_well(ascii_folder, "--output", tmp_path / "out", "--workers", workers, *ALL_WORKERS, "--memory", memory)
     assert joined(tmp_path / "out") == ascii_sorted
     assert (report["records"], report["size_bytes"]) == (50_001, 5_000_100)
     assert [worker["index"] for worker in report["workers"]] == list(range(workers))
@@ -83,7 +93,7 @@ def odd_lines() -> bytes:
 def test_lines_lie_as_gnu_sort_lays_them(tmp_path: Path, format_words: tuple[str, ...], gnu_words: tuple[str, ...]) -> None:
     data = odd_lines()
     (tmp_path / "lines").write_bytes(data)
-    words = ("--format", "lines", *format_words, "--workers", 2, "--memory", "16M")
+    words = ("--format", "lines", *format_words, "--workers", 2, *ALL_WORKERS, "--memory", "16M")
     sorted_well(tmp_path / "lines", "--output", tmp_path / "out", *words)
     assert joined(tmp_path / "out") == gnu_sort(data, *gnu_words)
 
@@ -93,7 +103,7 @@ def test_fixed_records_lie_as_python_lays_them(tmp_path: Path) -> None:
     dice = random.Random(7)
     records = [dice.randbytes(5) + dice.choice(b"abc").to_bytes() * 6 + dice.randbytes(8) for _ in range(60_000)]
     (tmp_path / "records").write_bytes(b"".join(records))
-    words = ("--format", "fixed:19:5:7", "--workers", 2, "--memory", "8M")
+    words = ("--format", "fixed:19:5:7", "--workers", 2, *ALL_WORKERS, "--memory", "8M")
     expected = sorted(records, key=lambda record: record[5:12])
     sorted_well(tmp_path / "records", "--output", tmp_path / "out", *words)
     assert joined(tmp_path / "out") == b"".join(expected)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sort.e2e.commands import (
+    ALL_WORKERS,
     FAST,
     by_key,
     contents,
@@ -33,7 +34,7 @@ SORTED = by_key(RECORDS)
 @pytest.fixture
 def words(tmp_path: Path) -> tuple[object, ...]:
     (tmp_path / "in").write_bytes(RECORDS)
-    return (tmp_path / "in", "--output", tmp_path / "out", "--workers", 2, "--memory", "16M", *FAST)
+    return (tmp_path / "in", "--output", tmp_path / "out", "--workers", 2, *ALL_WORKERS, "--memory", "16M", *FAST)
 
 
 def job_of(output: Path) -> str:

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sort.e2e.commands import by_key, by_slices, contents, generated, joined, sorted_well
+from tests.sort.e2e.commands import ALL_WORKERS, by_key, by_slices, contents, generated, joined, sorted_well
 
 pytestmark = pytest.mark.e2e
 
 RECORDS = 60_000
 WORKERS = 4
 MOST = 1.3
+WORDS = ("--workers", WORKERS, *ALL_WORKERS, "--memory", "64M", "--no-sync")
 
 
 def uniform(path: Path) -> bytes:
@@ -49,7 +50,7 @@ MADE: Mapping[str, Callable[[Path], bytes]] = {
 def test_no_worker_writes_much_more_than_its_share(tmp_path: Path, make: Callable[[Path], bytes]) -> None:
     data = make(tmp_path)
     (tmp_path / "in").write_bytes(data)
-    report = sorted_well(tmp_path / "in", "--output", tmp_path / "out", "--workers", WORKERS, "--memory", "64M", "--no-sync")
+    report = sorted_well(tmp_path / "in", "--output", tmp_path / "out", *WORDS)
     assert joined(tmp_path / "out") == by_key(data)
     written = [worker["records_out"] for worker in report["workers"]]
     assert sum(written) == RECORDS

@@ -2,11 +2,23 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.sort.e2e.commands import by_key, cluster, contents, generated, joined, running, sorted_well, torpor_sort
+from tests.sort.e2e.commands import (
+    ALL_WORKERS,
+    by_key,
+    cluster,
+    contents,
+    generated,
+    joined,
+    running,
+    sorted_well,
+    torpor_sort,
+)
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
+from torpor.sort.sizes import MIB
 
 pytestmark = pytest.mark.e2e
 
@@ -14,7 +26,7 @@ pytestmark = pytest.mark.e2e
 def test_two_runs_give_the_same_files_and_a_program_can_read_about_them(tmp_path: Path) -> None:
     records = fixed_records(30_000, GENSORT, seed=2, keys=500)
     (tmp_path / "in").write_bytes(records)
-    words = (tmp_path / "in", "--workers", 3, "--memory", "24M")
+    words = (tmp_path / "in", "--workers", 3, *ALL_WORKERS, "--memory", "24M")
     first = torpor_sort("run", *words, "--output", tmp_path / "one", "--json", "--report", tmp_path / "page.html")
     again = torpor_sort("run", *words, "--output", tmp_path / "two", "--tls", "--json")
     assert (first.code, again.code) == (0, 0), again.err.decode()
@@ -67,9 +79,31 @@ def test_almost_nothing_is_sorted_as_well(tmp_path: Path, records: int, workers:
     if records:
         (tmp_path / "in" / "few").write_bytes(fixed_records(records, GENSORT, seed=8))
         (tmp_path / "in" / "none").touch()
-    report = sorted_well(tmp_path / "in", "--output", tmp_path / "out", "--workers", workers)
+    report = sorted_well(tmp_path / "in", "--output", tmp_path / "out", "--workers", workers, *ALL_WORKERS)
     assert joined(tmp_path / "out") == (by_key((tmp_path / "in" / "few").read_bytes()) if records else b"")
     assert (report["records"], report["size_bytes"]) == (records, records * 100)
+
+
+@pytest.mark.parametrize(
+    ("size_mib", "started"), [(0, 1), (31, 1), (33, 2), (65, 3)], ids=["one record", "31 MiB", "33 MiB", "65 MiB"]
+)
+def test_a_small_input_gets_fewer_workers_than_allowed(tmp_path: Path, size_mib: int, started: int) -> None:
+    records = np.random.default_rng(6).bytes(max(1, size_mib * MIB // 100) * 100)
+    (tmp_path / "in").write_bytes(records)
+    allowed = 60 if not size_mib else 3
+    words = (tmp_path / "in", "--output", tmp_path / "out", "--workers", allowed, "--memory", "256M", "--no-sync")
+    done = torpor_sort("run", *words, "--json")
+    assert done.code == 0, done.err.decode()
+    assert (len(done.json["workers"]), done.json["workers_not_started"]) == (started, allowed - started)
+    assert done.json["partitions"] % started == 0
+    assert joined(tmp_path / "out") == by_key(records)
+
+
+def test_a_report_says_which_workers_were_not_started(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(fixed_records(1, GENSORT, seed=7))
+    done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", "--workers", 60, "--memory", "4M")
+    assert done.code == 0, done.err.decode()
+    assert b"59 workers more, not started: the input is too small (--min-share)" in done.out
 
 
 def test_what_is_generated_is_never_written_over(tmp_path: Path) -> None:
