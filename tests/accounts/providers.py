@@ -17,6 +17,7 @@ from typing import Any
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
+from tests.waiting import wait_until
 from torpor.accounts.openid import OpenIdProvider
 from torpor.accounts.provider import ProviderOptions
 
@@ -46,11 +47,8 @@ def real_provider(*people: Mapping[str, Any]) -> Iterator[str]:
         [sys.executable, "-m", "oidc_provider_mock", "--port", str(port), *known], stderr=subprocess.DEVNULL
     )
     try:
-        until = time.monotonic() + PATIENCE_S
-        while not _answers(f"http://127.0.0.1:{port}/jwks"):
-            assert process.poll() is None, "it ended"
-            assert time.monotonic() < until, "it does not answer"
-            time.sleep(0.05)
+        wait_until(lambda: process.poll() is not None or _answers(f"http://127.0.0.1:{port}/jwks"))
+        assert process.poll() is None, "it ended"
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 
 from tests.accounts.people import HOME, People
 from tests.accounts.test_sessions import refusal
+from tests.waiting import until
 from torpor.accounts import Caller, How, digest
 from torpor.accounts.accounts import DOOR_CODES_AT_MOST, DOORS_AT_MOST
 from torpor.domain.errors import Refused
 
 pytestmark = pytest.mark.anyio
 NONCE = "what only this browser holds"
-PATIENCE_S = 20
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
@@ -119,9 +119,7 @@ async def test_codes_that_nobody_comes_with_make_room(here: People, knock: Knock
 
 async def until_waiting(here: People) -> None:
     """Somebody waits for a row that somebody else holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await here.db.fetchval(WAITING):
-            await asyncio.sleep(0.01)
+    await until(lambda: here.db.fetchval(WAITING))
 
 
 @pytest.fixture
@@ -181,9 +179,7 @@ async def test_who_signs_out_does_so_whatever_else_is_in_the_way(here: People, k
     async with here.db.transaction():
         await here.db.execute("DELETE FROM door_codes")
         ending = asyncio.create_task(here.accounts.sign_out(knock.session))
-        async with asyncio.timeout(PATIENCE_S):
-            while not await here.db.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-                await asyncio.sleep(0.01)
+        await until(lambda: here.db.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
         await here.db.execute("SELECT FROM tokens WHERE id = $1::text::uuid FOR UPDATE", knock.session.credential_id)
     await ending
     assert await refusal(here.accounts.recognise_again(knock.session)) == "unauthorized"

@@ -8,6 +8,7 @@ import pytest
 
 from tests.accounts.people import ELSEWHERE, HOME, PASSWORD, People, quick
 from tests.bus.waiting import until_listened
+from tests.waiting import until
 from torpor.accounts import Accounts, Caller, How, UserChange, digest
 from torpor.accounts.accounts import SESSIONS_AT_MOST, Identity
 from torpor.bus.revocations import Revocations
@@ -179,8 +180,13 @@ async def another_process(here: People) -> AsyncIterator[Accounts]:
 @contextlib.asynccontextmanager
 async def watched(there: Accounts, *callers: Caller) -> AsyncIterator[list[asyncio.Task[None]]]:
     watching = [asyncio.create_task(there.until_ended(caller)) for caller in callers]
-    # Each has asked once by then, and from then on only listens.
-    await asyncio.sleep(0.1)
+
+    def all_listen() -> bool:
+        """Each has asked once, and only listens from then on."""
+        listening = [one for one in there._watching._watched if one.news._waiters]
+        return len(listening) == len(callers) or any(one.done() for one in watching)
+
+    await until(all_listen)
     assert not any(one.done() for one in watching)
     try:
         yield watching

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tests.bus.waiting import AT_ONCE_S, until
+from tests.bus.waiting import AT_ONCE_S
+from tests.waiting import until
 from torpor.bus.activity import AT_ONCE, Activity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import operator
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
-from tests.bus.waiting import kill_and_start_again, until, until_listened
+from tests.bus.waiting import kill_and_start_again, until_listened
+from tests.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.hints import CHANNEL, SINGLY, Hints
 from torpor.bus.redis import Bus
@@ -113,7 +116,7 @@ async def test_a_listener_looks_at_everything_after_the_bus_was_killed(own_valke
         await until(lambda: heard == [(an_id(20),)])
         for times in (1, 2):
             await kill_and_start_again(own_valkey)
-            await until(lambda times=times: heard == [(an_id(20),)] + [()] * times)
+            await until(partial(operator.eq, heard, [(an_id(20),), *[()] * times]))
         hints.wake(an_id(21))
         await until(lambda: heard[-1] == (an_id(21),))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.waiting import until
 from torpor.bus import throttle as throttle_module
 from torpor.bus.redis import Bus
 from torpor.bus.throttle import OF_ONE_ADDRESS, OF_ONE_NAME, REMEMBERED, WINDOW_S, Throttle
@@ -95,9 +96,7 @@ async def test_a_window_ends(redis_url: str, monkeypatch: pytest.MonkeyPatch) ->
     bus = await Bus.open(redis_url)
     throttle = Throttle(bus)
     assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 1) == OF_ONE_NAME
-    async with asyncio.timeout(20):
-        while not await is_admitted(throttle, "ada", "192.0.2.1"):
-            await asyncio.sleep(0.05)
+    await until(lambda: is_admitted(throttle, "ada", "192.0.2.1"), within_s=20)
     # Nothing is left behind for ever.
     (keys,) = await bus.ask(("KEYS", "torpor:sign_in:*"))
     assert [left for left in await bus.ask(*(("PTTL", key) for key in keys)) if left < 0] == []

@@ -1,25 +1,14 @@
-"""How do tests of the bus wait for what they expect, and kill what must be killed?"""
+"""Wait for a listener of the bus, and kill and restart its server."""
 
-import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
 
+from tests.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 
-PATIENCE_S = 20.0
 AT_ONCE_S = 4.0
 """Refused, not waited for: less than any time limit of the bus, and enough for a busy machine."""
-
-
-async def until(seen: Callable[[], bool] | Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            answer = seen()
-            if answer if isinstance(answer, bool) else await answer:
-                return
-            await asyncio.sleep(0.01)
 
 
 async def until_listened(bus: Bus, listeners: int = 1) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 
 from tests.people import person
+from tests.waiting import until
 from torpor.accounts import Caller
 from torpor.activity import Touches, asking
 from torpor.bus.activity import Activity
@@ -65,9 +66,11 @@ class Night:
 
     async def remembers(self) -> None:
         """Wait until the bus has not forgotten anything for long enough to be believed."""
-        async with asyncio.timeout(PATIENCE_S):
-            while await self.activity.memory_s() <= TTL_S + LEASE_S:
-                await asyncio.sleep(0.02)
+
+        async def is_believed() -> bool:
+            return await self.activity.memory_s() > TTL_S + LEASE_S
+
+        await until(is_believed)
 
     async def until_asleep(self, workspace: Workspace) -> None:
         async with asyncio.timeout(PATIENCE_S):

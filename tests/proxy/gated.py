@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 
 from tests.people import person, token_for
+from tests.waiting import until
 from torpor.accounts import Accounts, Caller, How
 from torpor.accounts.passwords import Passwords
 from torpor.activity import Touches, asking
@@ -157,11 +158,6 @@ class Gated:
     async def look(self, workspace: Workspace) -> Workspace:
         return await self.wishes.find(self.ada, workspace.id)
 
-    async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not await is_so():
-                await asyncio.sleep(0.01)
-
     async def until_heard(self) -> None:
         """Everything that has happened so far has reached the gate."""
         routes = self.inside.house._routes
@@ -171,7 +167,7 @@ class Gated:
                 return False
             return bool(routes._heard >= await self.db.fetchval("SELECT last_id FROM event_counter"))
 
-        await self.until(is_heard)
+        await until(is_heard)
 
 
 def head(*headers: str, target: str = "/", method: str = "GET", host: str = f"ada.localhost:{PORT}") -> Head:

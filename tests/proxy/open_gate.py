@@ -157,12 +157,6 @@ async def echo_heads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
         await writer.drain()
 
 
-async def eventually(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0.01)
-
-
 # Everything a hundred times sooner, so that a test need not wait for it.
 HASTY = Patience(
     head_s=0.2, idle_s=0.2, body_s=0.2, answer_s=0.2, upgrade_s=0.2, slow_s=0.2, half_closed_s=0.2, linger_s=0.1, look_s=0.02

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.control.night import TERM, Night, made_night
+from tests.waiting import until
 from tests.wire import Wire, wire
 from torpor.activity import WriteDown, not_written
 from torpor.bus.activity import Activity
@@ -36,9 +37,11 @@ class Stage:
     async def workspace(self) -> Workspace:
         """One whose row has not heard of any use for an hour."""
         ada = await self.night.workspace()
-        async with asyncio.timeout(PATIENCE_S):
-            while await self.night.activity.memory_s() <= ada.standby_ttl_s + LEASE_S:
-                await asyncio.sleep(0.02)
+
+        async def is_believed() -> bool:
+            return await self.night.activity.memory_s() > ada.standby_ttl_s + LEASE_S
+
+        await until(is_believed)
         return ada
 
     def leases(self, write_down: WriteDown) -> ConnectionLeases:
@@ -101,9 +104,11 @@ async def test_one_that_was_just_closed_keeps_awake_for_its_ttl_and_not_for_ever
         await until_connected(stage, ada)
         stage.wire.cut()
         tie.closed()
-        async with asyncio.timeout(PATIENCE_S):
-            while (await stage.night.look(ada)).last_access_at == ada.last_access_at:
-                await asyncio.sleep(0.02)
+
+        async def is_noted() -> bool:
+            return (await stage.night.look(ada)).last_access_at != ada.last_access_at
+
+        await until(is_noted)
         assert not await stage.is_kept_awake(ada, PATIENCE_S)
 
 
@@ -126,9 +131,7 @@ async def test_whoever_is_back_on_the_wire_has_said_so_before_the_leader_looks_a
         await until_connected(stage, ada)
         stage.wire.cut()
         async with meanwhile(again_and_again(tie.carried)):
-            async with asyncio.timeout(PATIENCE_S):
-                while (await stage.night.activity.uses([ada.id]))[ada.id].connections:
-                    await asyncio.sleep(0.02)
+            await until_connected(stage, ada, connections=0)
             stage.wire.mend()
             await stage.night.watch.do(TERM)
             assert await stage.night.wish_of(ada) is Wish.RUNNING
@@ -140,17 +143,18 @@ async def test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed
     async def connections() -> int:
         return (await activity.uses(["w"]))["w"].connections
 
+    async def all_are_noted() -> bool:
+        return bool(await connections() and (await activity.uses(["w299"]))["w299"].connections)
+
     async with leases.running():
         living = leases.connect("w", 60)
         many = [leases.connect(f"w{number}", 60) for number in range(300)]
-        async with asyncio.timeout(PATIENCE_S):
-            while not await connections() or (await activity.uses(["w299"]))["w299"].connections == 0:
-                await asyncio.sleep(0.02)
+        await until(all_are_noted)
         stage.wire.delay_s = 0.01
         for tie in many:
             tie.closed()
-        until = time.monotonic() + 2 * LEASE_S
-        while time.monotonic() < until:
+        end = time.monotonic() + 2 * LEASE_S
+        while time.monotonic() < end:
             assert await connections() == 1
             await asyncio.sleep(0.02)
         uses = await activity.uses([tie.workspace_id for tie in many])
@@ -159,7 +163,8 @@ async def test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed
         living.closed()
 
 
-async def until_connected(stage: Stage, ada: Workspace) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while (await stage.night.activity.uses([ada.id]))[ada.id].connections != 1:
-            await asyncio.sleep(0.02)
+async def until_connected(stage: Stage, ada: Workspace, connections: int = 1) -> None:
+    async def is_so() -> bool:
+        return (await stage.night.activity.uses([ada.id]))[ada.id].connections == connections
+
+    await until(is_so)

@@ -10,14 +10,15 @@ from tests.proxy.open_gate import (
     PATIENCE_S,
     Stage,
     echo_heads,
-    eventually,
     hang_up,
     made,
     passing,
     read_answer,
     read_head,
 )
+from tests.waiting import until
 from torpor.ports import Address
+from torpor.proxy.front import Front
 from torpor.proxy.gate import Verdict
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +29,10 @@ ADA = "Host: ada.localhost"
 @pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": request.param}
+
+
+def is_draining(front: Front) -> bool:
+    return front._traffic is not None and front._traffic.is_draining
 
 
 async def test_a_request_under_way_is_answered_and_nothing_new_begins(stage: Stage) -> None:
@@ -75,7 +80,7 @@ async def test_an_answer_that_began_before_ends_its_connection_too(stage: Stage)
     writer.write(made("GET / HTTP/1.1", ADA))
     await reader.readuntil(b"half")
     stopping = asyncio.create_task(stage.front.stop(grace_s=PATIENCE_S))
-    await asyncio.sleep(0.05)
+    await until(lambda: is_draining(stage.front))
     may_end.set()
     assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"half"
     await asyncio.wait_for(stopping, PATIENCE_S)
@@ -102,13 +107,13 @@ async def test_a_websocket_goes_on_for_as_long_as_there_is_grace_and_is_told_at_
     async with unix_serve(noted, str(stage.folder / "socket")):
         client = await echoing(stage)
         stopping = asyncio.create_task(stage.front.stop(grace_s=0.5))
-        await asyncio.sleep(0.1)
+        await until(lambda: is_draining(stage.front))
         await client.send("still here")
         assert await asyncio.wait_for(client.recv(), PATIENCE_S) == "still here"
         await asyncio.wait_for(stopping, PATIENCE_S)
         await asyncio.wait_for(client.wait_closed(), PATIENCE_S)
         assert client.close_code == 1001
-        await eventually(lambda: codes == [1001])
+        await until(lambda: codes == [1001])
 
 
 async def test_a_websocket_whose_client_has_closed_its_half_is_no_obstacle(stage: Stage) -> None:
@@ -137,7 +142,7 @@ async def test_a_websocket_that_ends_by_itself_is_not_waited_for_any_longer(stag
     async with unix_serve(echo, str(stage.folder / "socket")):
         client = await echoing(stage)
         stopping = asyncio.create_task(stage.front.stop(grace_s=600))
-        await asyncio.sleep(0.05)
+        await until(lambda: is_draining(stage.front))
         await client.close()
         await asyncio.wait_for(stopping, PATIENCE_S)
 
@@ -150,7 +155,7 @@ async def test_whoever_waits_for_a_workspace_is_told_to_come_again(stage: Stage)
     stage.gate.verdicts["ada"] = lambda *_: for_ever()
     reader, writer = await stage.open()
     writer.write(made("GET / HTTP/1.1", ADA))
-    await eventually(lambda: bool(stage.gate.seen))
+    await until(lambda: bool(stage.gate.seen))
     await stage.front.stop(grace_s=0.05)
     answer = await read_answer(reader)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")

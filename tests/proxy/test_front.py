@@ -21,7 +21,6 @@ from tests.proxy.open_gate import (
     OpenGate,
     Stage,
     echo_heads,
-    eventually,
     hang_up,
     made,
     passing,
@@ -29,6 +28,7 @@ from tests.proxy.open_gate import (
     read_head,
     staged,
 )
+from tests.waiting import until
 from torpor.domain.errors import Refused
 from torpor.ports import Address
 from torpor.proxy.front import Front
@@ -167,7 +167,7 @@ async def test_a_gate_that_has_to_find_out_first(stage: Stage) -> None:
 
     stage.gate.verdicts["ada"] = lambda *_: find_out()
     asking = [asyncio.create_task(stage.ask("Host: ada.localhost")) for _ in range(20)]
-    await eventually(lambda: len(stage.gate.seen) == 20)
+    await until(lambda: len(stage.gate.seen) == 20)
     may_tell.set()
     assert {answer.status for answer in await asyncio.gather(*asking)} == {200}
 
@@ -197,7 +197,7 @@ async def test_whoever_hangs_up_is_not_judged_any_further(stage: Stage) -> None:
     stage.gate.verdicts["ada"] = lambda *_: for_ever()
     client = socket.create_connection(("127.0.0.1", stage.port))
     client.sendall(made("GET / HTTP/1.1", "Host: ada.localhost"))
-    await eventually(lambda: bool(stage.gate.seen))
+    await until(lambda: bool(stage.gate.seen))
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()
     await asyncio.wait_for(was_cancelled.wait(), PATIENCE_S)
@@ -343,7 +343,7 @@ async def test_whoever_was_refused_and_goes_on_sending_is_not_listened_to_for_ev
         writer.write(b"x")
         return hasty.front.connections == 0
 
-    await eventually(is_gone)
+    await until(is_gone)
     await hang_up(writer)
 
 
@@ -368,7 +368,7 @@ async def test_waiting_places_are_counted(tmp_path: Path, anyio_backend: object)
     async with staged(tmp_path, patience=Patience(most_newcomers=3)) as stage:
         await stage.serve("localhost", echo_heads)
         waiting = [await stage.open() for _ in range(3)]
-        await eventually(lambda: stage.front.connections == 3)
+        await until(lambda: stage.front.connections == 3)
         # Those who never ask keep nobody out: the oldest of them makes room.
         assert (await stage.ask("Host: localhost")).status == 200
         assert (await read_answer(waiting[0][0])).status == 503
@@ -413,7 +413,7 @@ async def test_clients_that_vanish_at_any_point_harm_nobody(stage: Stage) -> Non
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         client.close()
     assert (await stage.ask("Host: localhost")).status == 200
-    await eventually(lambda: stage.front.connections == 0)
+    await until(lambda: stage.front.connections == 0)
 
 
 async def test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed(hasty: Stage) -> None:
@@ -435,14 +435,14 @@ async def test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed(hasty
     assert not ended.is_set(), "whoever is there may wait"
     await hang_up(writer)
     await asyncio.wait_for(ended.wait(), PATIENCE_S)
-    await eventually(lambda: hasty.front.connections == 0)
+    await until(lambda: hasty.front.connections == 0)
 
 
 async def test_whoever_answers_and_takes_nothing_more_is_given_up(hasty: Stage) -> None:
     async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await eventually(lambda: hasty.front.connections == 0)
+        await until(lambda: hasty.front.connections == 0)
 
     await hasty.serve("ada", begin)
     reader, writer = await hasty.open()
@@ -450,7 +450,7 @@ async def test_whoever_answers_and_takes_nothing_more_is_given_up(hasty: Stage) 
     await read_head(reader)
     # Far more than anybody takes.
     writer.write(bytes(50 * MB))
-    await eventually(lambda: hasty.front.connections == 0)
+    await until(lambda: hasty.front.connections == 0)
     await hang_up(writer)
 
 
@@ -460,7 +460,7 @@ async def test_a_last_word_to_somebody_who_has_gone_breaks_nothing(tmp_path: Pat
 
         async def idle(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
             await read_head(reader)
-            await eventually(lambda: stage.front.connections == 0)
+            await until(lambda: stage.front.connections == 0)
 
         await stage.serve("ada", idle)
         client = socket.create_connection(("127.0.0.1", stage.port))
@@ -477,7 +477,7 @@ async def test_a_last_word_to_somebody_who_has_gone_breaks_nothing(tmp_path: Pat
         # Behind what is not read, so nobody hears of it until the answer is sent.
         client.close()
         with capture_logs() as logs:
-            await eventually(lambda: stage.front.connections == 0)
+            await until(lambda: stage.front.connections == 0)
         assert [line["event"] for line in logs if line["log_level"] == "error"] == []
 
 
@@ -516,7 +516,7 @@ async def test_who_does_not_read_is_not_sent_to(stage: Stage) -> None:
     await stage.serve("ada", pour)
     client = socket.create_connection(("127.0.0.1", stage.port))
     client.sendall(made("GET / HTTP/1.1", "Host: ada.localhost"))
-    await eventually(lambda: poured > 0)
+    await until(lambda: poured > 0)
     await asyncio.sleep(0.5)
     assert poured < 25 * MB, "what fits into the kernel's buffers, and no more"
     client.close()

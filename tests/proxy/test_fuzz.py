@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.proxy.open_gate import PATIENCE_S, OpenGate, hang_up, made, passing, read_answer, read_head
+from tests.waiting import until
 from torpor.ports import Address
 from torpor.proxy.front import Front
 
@@ -130,7 +131,7 @@ class House:
             server.close()
         for writer in self.writers:
             writer.transport.abort()
-        await asyncio.sleep(0.05)
+        await until(lambda: not self.writers)
 
     async def _record(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.add(writer)

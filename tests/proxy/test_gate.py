@@ -13,6 +13,7 @@ import pytest
 
 from tests.people import person
 from tests.proxy.gated import CONNECTS, FETCHES, GOES_THERE, PORT, SOMEWHERE, Gated, gated, head, header
+from tests.waiting import until
 from torpor.domain.access import Scope, Share
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
@@ -324,7 +325,7 @@ async def test_a_program_is_held_until_it_is_ready(here: Gated) -> None:
     session, _ = await here.session(here.ada)
     token, door = await here.token(here.ada), await here.door(session, ada)
     held = asyncio.ensure_future(here.ask(token))
-    await here.until(lambda: _wishes(here, ada, Wish.RUNNING))
+    await until(lambda: _wishes(here, ada, Wish.RUNNING))
     socket = asyncio.ensure_future(here.ask(door, *CONNECTS))
     await asyncio.sleep(0.1)
     assert not held.done()
@@ -347,7 +348,7 @@ async def test_a_thousand_requests_cause_one_wake(here: Gated) -> None:
     before = here.database.statements
     held = [asyncio.ensure_future(here.ask(tokens[number % 10])) for number in range(1000)]
     shown = [asyncio.ensure_future(here.ask(door, *GOES_THERE)) for _ in range(100)]
-    await here.until(lambda: _wishes(here, ada, Wish.RUNNING))
+    await until(lambda: _wishes(here, ada, Wish.RUNNING))
     for one in shown:
         answer = await one
         assert isinstance(answer, Reply)
@@ -376,7 +377,7 @@ async def test_whoever_is_held_is_told_when_it_goes_wrong(here: Gated) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     token = await here.token(here.ada)
     held = asyncio.ensure_future(here.ask(token))
-    await here.until(lambda: _wishes(here, ada, Wish.RUNNING))
+    await until(lambda: _wishes(here, ada, Wish.RUNNING))
     error = {
         "reason": "Timeout", "message": "it never came up", "is_terminal": True, "operation": "STARTING", "error_count": 1,
         "occurred_at": "2026-01-01T00:00:00+00:00", "wish_version": 1, "context": {},
@@ -398,7 +399,7 @@ async def test_whoever_may_not_come_in_any_more_is_not_let_in_after_waiting(here
     await here.wishes.share(here.ada, "ada", "bob", Share.USE)
     await here.until_heard()
     held = asyncio.ensure_future(here.ask(await here.token(bob)))
-    await here.until(lambda: _wishes(here, ada, Wish.RUNNING))
+    await until(lambda: _wishes(here, ada, Wish.RUNNING))
     await here.wishes.unshare(here.ada, "ada", "bob")
     await here.becomes(ada, Phase.RUNNING)
     answer = await held
@@ -416,7 +417,7 @@ async def test_a_client_that_hangs_up_leaves_the_wake_to_the_others(here: Gated)
     gone.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await gone
-    await here.until(lambda: _wishes(here, ada, Wish.RUNNING))
+    await until(lambda: _wishes(here, ada, Wish.RUNNING))
     await here.becomes(ada, Phase.RUNNING)
     assert isinstance(await stays, Pass)
 
@@ -548,7 +549,7 @@ async def test_over_the_limit_somebody_is_led_to_where_room_is_made(database_url
 
         own = f"Origin: http://localhost:{PORT}"
         stopping = asyncio.ensure_future(here.told(signed_in, own, target=stop, method="POST", host=""))
-        await here.until(lambda: _wishes(here, running, Wish.STANDBY))
+        await until(lambda: _wishes(here, running, Wish.STANDBY))
         assert not stopping.done(), "there is room only once nothing of it runs any more"
         await here.becomes(running, Phase.STANDBY)
         assert header(await stopping, "Location") == f"http://ada.localhost:{PORT}/notes"

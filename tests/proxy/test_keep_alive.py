@@ -10,13 +10,13 @@ from tests.proxy.open_gate import (
     PATIENCE_S,
     Stage,
     echo_heads,
-    eventually,
     hang_up,
     made,
     read_answer,
     read_head,
     staged,
 )
+from tests.waiting import until
 from torpor.proxy.gate import Reply
 from torpor.proxy.outcomes import Outcome
 from torpor.proxy.patience import Patience
@@ -218,7 +218,7 @@ async def test_who_asks_nothing_more_is_closed_on(tmp_path: Path, anyio_backend:
         writer.write(made("GET / HTTP/1.1", ADA))
         assert (await read_answer(reader)).status == 200
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-        await eventually(lambda: stage.front.connections == 0)
+        await until(lambda: stage.front.connections == 0)
         await hang_up(writer)
 
 

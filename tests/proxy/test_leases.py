@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, unix_serve
 
 from tests.proxy.open_gate import OpenGate, passing
+from tests.waiting import until
 from torpor import metrics
 from torpor.activity import Touches
 from torpor.bus.activity import Activity
@@ -41,10 +42,11 @@ class Stage:
         return (await self.activity.uses([name]))[name]
 
     async def until(self, is_so: Callable[[Use], bool], name: str = "ada") -> Use:
-        async with asyncio.timeout(PATIENCE_S):
-            while not is_so(use := await self.use(name)):
-                await asyncio.sleep(0.02)
-            return use
+        async def use() -> Use | None:
+            seen = await self.use(name)
+            return seen if is_so(seen) else None
+
+        return await until(use)
 
     async def connect(self, name: str = "ada") -> ClientConnection:
         url = f"ws://{name}.localhost:{self.front.port}/"
@@ -157,7 +159,7 @@ async def test_a_forgotten_connection_is_not_used_by_being_closed(stage: Stage) 
     await stage.until(lambda use: use.connections == 1)
     await stage.until(lambda use: use.connections == 0 and use.idle_timer_s is None)
     await client.close()
-    await _eventually(lambda: not stage.leases._open)
+    await until(lambda: not stage.leases._open)
     await stage.leases._release_closed()
     assert await stage.use() == Use(0, None)
 
@@ -265,9 +267,9 @@ async def test_a_ttl_that_is_lowered_counts_for_whoever_is_connected(
         async with leases.running():
             for name in ("ada", "eve"):
                 leases.connect(name, 60)
-            await _eventually_so(lambda: _connections(bus, "ada", 1))
+            await until(lambda: _connections(bus, "ada", 1))
             ttls["ada"] = 0.5
-            await _eventually_so(lambda: _connections(bus, "ada", 0))
+            await until(lambda: _connections(bus, "ada", 0))
             assert await _connections(bus, "eve", 1), "of which nothing is known any more"
     finally:
         await bus.close()
@@ -336,20 +338,8 @@ async def test_requests_and_connections_are_counted(stage: Stage) -> None:
         writer.close()
     assert {outcome: counted(outcome) - was for outcome, was in before.items()} == dict.fromkeys(before, 1)
     await client.close()
-    await _eventually(lambda: connections() == at_first)
+    await until(lambda: connections() == at_first)
 
 
 async def _connections(bus: Bus, name: str, count: int) -> bool:
     return (await Activity(bus).uses([name]))[name].connections == count
-
-
-async def _eventually_so(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await is_so():
-            await asyncio.sleep(0.02)
-
-
-async def _eventually(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0.01)

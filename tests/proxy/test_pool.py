@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.open_gate import Stage, echo_heads, eventually, hang_up, made, read_answer, read_head, staged
+from tests.proxy.open_gate import Stage, echo_heads, hang_up, made, read_answer, read_head, staged
+from tests.waiting import until
 from torpor.proxy.patience import Patience
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +114,8 @@ async def test_which_connections_are_not_used_again(stage: Stage, answer: bytes)
 
 
 async def test_what_is_said_though_nobody_asked_goes_to_nobody(stage: Stage) -> None:
+    hung_up = asyncio.Event()
+
     async def talks_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(OK)
@@ -120,10 +123,11 @@ async def test_what_is_said_though_nobody_asked_goes_to_nobody(stage: Stage) -> 
         await asyncio.sleep(0.05)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad")
         await reader.read()
+        hung_up.set()
 
     await stage.serve("ada", talks_on)
     assert (await stage.ask(ADA)).body == b"ok"
-    await asyncio.sleep(0.15)
+    await until(hung_up.is_set)
     assert (await stage.ask(ADA)).body == b"ok"
     assert stage.accepted["ada"] == 2
 
@@ -143,7 +147,7 @@ async def test_whoever_hangs_up_takes_its_connection_along(stage: Stage) -> None
     with writer.get_extra_info("socket").dup() as copy:
         copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     writer.transport.abort()
-    await eventually(lambda: stage.front.connections == 0)
+    await until(lambda: stage.front.connections == 0)
     reader, writer = await stage.open()
     writer.write(made("GET / HTTP/1.1", ADA))
     assert (await reader.readuntil(b"half")).startswith(b"HTTP/1.1 200")
@@ -168,5 +172,5 @@ async def test_they_are_kept_for_a_while_and_not_too_many(tmp_path: Path, anyio_
     async with staged(tmp_path, patience=Patience(kept_s=0.6, most_kept=3, look_s=0.02)) as stage:
         await stage.serve("ada", counted)
         await asyncio.gather(*(stage.ask(ADA) for _ in range(10)))
-        await eventually(lambda: open_now == 3)
-        await eventually(lambda: open_now == 0)
+        await until(lambda: open_now == 3)
+        await until(lambda: open_now == 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.gated import Gated, gated
+from tests.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.domain.states import Phase, Wish
 from torpor.proxy import routes as module
@@ -112,7 +113,7 @@ async def test_a_hole_in_the_numbers_makes_everything_be_forgotten(here: Gated) 
         "installation": installation, "after": routes._heard + 6, "seq": 1, "owner_id": ada.id,
     }  # fmt: skip
     await here.bus.ask(("PUBLISH", f"workspace:{ada.id}", json.dumps(told)))
-    await here.until(lambda: _is_forgotten(routes, "other"))
+    await until(lambda: _is_forgotten(routes, "other"))
     assert routes.known("ada") is None
 
 
@@ -143,7 +144,7 @@ async def test_what_the_bus_did_not_tell_is_found_out_all_the_same(
         assert await routes.find("ada") is not None
         await server.stop()
         await here.becomes(ada, Phase.RUNNING)
-        await here.until(lambda: _is_forgotten(routes, "ada"))
+        await until(lambda: _is_forgotten(routes, "ada"))
         found = await routes.find("ada")
         assert found is not None
         assert found.phase is Phase.RUNNING

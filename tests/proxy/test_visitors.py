@@ -9,6 +9,7 @@ import pytest
 
 from tests.people import accounts_of, person
 from tests.proxy.gated import CONNECTS, FETCHES, GOES_THERE, PATIENCE_S, Gated, gated
+from tests.waiting import until
 from torpor.accounts import UserChange
 from torpor.bus.revocations import Revoked
 from torpor.domain.access import Share
@@ -56,7 +57,7 @@ async def test_half_a_minute_later_it_is_asked_again(
         assert isinstance(await here.ask(token), Pass)
         # Without a word to anybody.
         await here.db.execute("DELETE FROM tokens")
-        await here.until(lambda: _is_refused(here, token))
+        await until(lambda: _is_refused(here, token))
 
 
 async def test_a_session_that_ends_takes_what_is_open_at_once(here: Gated) -> None:
@@ -84,7 +85,7 @@ async def test_another_process_hears_of_it_over_the_bus(here: Gated) -> None:
     way.use.connected()
     elsewhere = accounts_of(here.database, here.bus)
     await elsewhere.sign_out(session)
-    await here.until(lambda: _is(set(here.cuts) == {way.bearer}))
+    await until(lambda: _is(set(here.cuts) == {way.bearer}))
 
 
 async def test_a_user_who_may_not_come_in_any_more(here: Gated) -> None:
@@ -140,7 +141,7 @@ async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: Gated) -> No
     for way in ways:
         way.use.connected()
     await here.wishes.unshare(here.ada, "ada", "bob")
-    await here.until(lambda: _is(bool(here.cuts)))
+    await until(lambda: _is(bool(here.cuts)))
     await asyncio.sleep(0.1)
     assert set(here.cuts) == {ways[0].bearer}, "only there, and nobody else"
     assert ada.id in here.cuts[0]
@@ -197,7 +198,7 @@ async def test_after_a_gap_everybody_is_asked_again(here: Gated) -> None:
     await here.db.execute("DELETE FROM tokens WHERE kind = 'SESSION'")
     assert isinstance(here.begin(door, *FETCHES), Pass), "nobody has heard of it"
     visitors_of(here).forget()
-    await here.until(lambda: _is(set(here.cuts) == {way.bearer}))
+    await until(lambda: _is(set(here.cuts) == {way.bearer}))
     assert (await here.told(door, *FETCHES)).status == 401
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.waiting import until
 from torpor.inside.bridge import SPLICED_AT_ONCE, Bridge
 
 pytestmark = pytest.mark.anyio
@@ -36,10 +37,15 @@ class Bridged:
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.get_running_loop().sock_sendall(by, said)
 
+    @staticmethod
+    def has_something_for(one: socket.socket) -> bool:
+        try:
+            return bool(one.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
     async def until_over(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while self.bridge._ends:
-                await asyncio.sleep(0.005)
+        await until(lambda: not self.bridge._ends)
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
@@ -129,7 +135,7 @@ async def test_a_half_close_passes_and_the_other_half_goes_on(talk: Bridged, fir
 async def test_what_was_said_before_a_reset_is_heard(talk: Bridged) -> None:
     await talk.say(talk.client, b"which it never reads")
     await talk.say(talk.program, b"the last word")
-    await asyncio.sleep(0.05)
+    await until(lambda: talk.has_something_for(talk.client))
     talk.program.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     talk.program.close()
     assert await talk.heard(talk.client) == b"the last word"
