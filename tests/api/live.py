@@ -17,6 +17,7 @@ import httpx2
 import uvicorn
 
 from tests.people import accounts_of, person, token_for
+from tests.waiting import until
 from torpor.accounts import Accounts, Caller
 from torpor.api.app import Health, make_app
 from torpor.api.collecting import Collecting
@@ -206,18 +207,13 @@ class Live:
             client.leave()
 
     async def until_following(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not self.feed.is_following:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.feed.is_following)
 
     async def until_handed_out(self) -> int:
         """The last event, once the feed has handed it out."""
-        async with asyncio.timeout(PATIENCE_S):
-            while await self.db.fetchval("SELECT count(*) FROM outbox WHERE event_id IS NULL"):
-                await asyncio.sleep(0.01)
-            last: int = await self.db.fetchval("SELECT last_id FROM event_counter")
-            while self.feed.cursor < last:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.db.fetchval("SELECT count(*) = 0 FROM outbox WHERE event_id IS NULL"))
+        last: int = await self.db.fetchval("SELECT last_id FROM event_counter")
+        await until(lambda: self.feed.cursor >= last)
         return last
 
 
@@ -307,8 +303,7 @@ async def serving(app: Any, path: Path) -> AsyncIterator[None]:
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
     task = asyncio.create_task(server.serve())
     try:
-        while not server.started:
-            await asyncio.sleep(0.005)
+        await until(lambda: server.started)
         yield
     finally:
         server.should_exit = True

@@ -14,6 +14,7 @@ from tests.api.live import background
 from tests.api.unasked import NO_EVENTS
 from tests.control.yard import IN_ERROR, RETENTION, TERM, Yard, deleted, yard
 from tests.people import accounts_of, person, token_for
+from tests.waiting import until
 from torpor.accounts import Caller
 from torpor.api.app import Health, make_app
 from torpor.api.collecting import Collecting, _preview, _Shared
@@ -82,8 +83,7 @@ async def listening(app: Any) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         task = asyncio.create_task(server.serve(sockets=[bound]))
         try:
-            while not server.started:
-                await asyncio.sleep(0.005)
+            await until(lambda: server.started)
             yield f"http://127.0.0.1:{bound.getsockname()[1]}"
         finally:
             server.should_exit = True
@@ -196,8 +196,7 @@ async def test_a_crowd_shares_one_listing_and_whoever_leaves_takes_it_from_nobod
 
     served.world.interfere = count
     crowd = [asyncio.create_task(previewed()) for _ in range(5)]
-    while not listings:
-        await asyncio.sleep(0.005)
+    await until(lambda: listings)
     crowd[0].cancel()
     crowd.append(asyncio.create_task(previewed()))
     await asyncio.wait(crowd[:1])

@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from tests.api.live import PATIENCE_S, TERM, Client, Received, background, live
+from tests.waiting import until
 from torpor import metrics
 from torpor.accounts import UserChange
 from torpor.api import events as events_module
@@ -33,12 +34,6 @@ NEVER_S = 3600.0
 
 def streams() -> float:
     return metrics.REGISTRY.get_sample_value("torpor_sse_streams") or 0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 # ── what is heard, and by whom ────────────────────────────────────────────────────────────────────────────────────────

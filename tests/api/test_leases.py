@@ -5,7 +5,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from tests.api.unasked import NO_COLLECTING, NO_EVENTS
 from tests.control.night import TERM, Night, made_night
 from tests.people import accounts_of, person, token_for
+from tests.waiting import until
 from torpor import accounts
 from torpor.api.app import Health, make_app
 from torpor.bus.embedded import EmbeddedValkey
@@ -328,13 +329,7 @@ async def test_it_is_in_use_for_as_long_as_a_command_takes(night: Night) -> None
     touched: list[float] = []
     night.using.touch = lambda _workspace, idle_s: touched.append(idle_s)
     async with night.using.keeping_awake(ada):
-        await _eventually(lambda: len(touched) >= 3)
+        await until(lambda: len(touched) >= 3)
     so_far = len(touched)
     await asyncio.sleep(0.5)
     assert len(touched) == so_far
-
-
-async def _eventually(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_so():
-            await asyncio.sleep(0.01)

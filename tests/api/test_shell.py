@@ -19,6 +19,7 @@ from tests.api.live import HOSTS, PATIENCE_S, TERM, Live, live, serving
 from tests.api.unasked import NO_COLLECTING
 from tests.contracts.runtime_contract import FENCE, LIMITS, program, ready_volume, unheard
 from tests.contracts.test_runtime_contract import on_this_machine
+from tests.waiting import until
 from torpor.accounts import How, UserChange
 from torpor.api.app import Health, make_app
 from torpor.api.events import Events
@@ -319,9 +320,7 @@ async def test_who_leaves_hangs_up(here: Live) -> None:
             assert conversations() == 4
             if not politely:
                 terminal.transport.abort()
-        async with asyncio.timeout(PATIENCE_S):
-            while conversations():
-                await asyncio.sleep(0.01)
+        await until(lambda: not conversations())
     assert here.world.containers[workspace_id] is held
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from tests.archives.s3 import S3
 from tests.archives.world import DATA, HOME, KEY, MANIFEST, World, as_nobody_argv, run, running
+from tests.waiting import wait_until
 
 from torpor.archives import HomeArchives, tree_root
 from torpor.archives.pack import Order, pack
@@ -115,8 +116,7 @@ def test_told_to_stop_gives_back_what_was_lent(reachable_for_all: World) -> None
 def test_told_to_stop_aborts_its_upload(world: World, s3: S3) -> None:
     (world.home() / "big").write_bytes(os.urandom(100 << 20))
     with running(HomeArchives("s3://bucket/prefix", s3.options).pack_job(KEY, HOME, 7), world.home()) as process:
-        while not s3.uploads and process.poll() is None:
-            time.sleep(0.01)
+        wait_until(lambda: s3.uploads or process.poll() is not None)
         process.terminate()
         assert process.wait(2) == 128 + signal.SIGTERM
     assert not s3.uploads

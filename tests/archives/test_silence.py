@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.archives.s3 import S3, Silence
 from tests.archives.world import HOME, KEY, World
+from tests.waiting import until, wait_until
 
 from torpor.archives import HomeArchives, archives
 from torpor.archives.places import Address, Place
@@ -35,9 +36,7 @@ async def test_others_go_on_while_a_store_is_silent(silence: Silence) -> None:
     quiet = HomeArchives("s3://bucket", silence.options)
     asked = [asyncio.create_task(quiet.manifest_root(KEY)) for _ in range(100)]
     try:
-        async with asyncio.timeout(20):
-            while len(silence.visitors) < archives.CALLS_AT_ONCE:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(silence.visitors) >= archives.CALLS_AT_ONCE, within_s=20)
         async with asyncio.timeout(5):
             await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.01) for _ in range(10)))
         assert len(silence.visitors) == archives.CALLS_AT_ONCE
@@ -111,8 +110,7 @@ def test_a_job_that_is_told_to_stop_while_nothing_comes(world: World, silence: S
         assert process.stderr
         process.stdin.write(job.stdin)
         process.stdin.close()
-        while not silence.visitors:
-            time.sleep(0.01)
+        wait_until(lambda: silence.visitors)
         process.terminate()
         assert process.wait(20) == 128 + signal.SIGTERM
         assert not process.stderr.read()

@@ -15,6 +15,7 @@ from tests.api.live import PATIENCE_S, Live, live
 from tests.api.test_shell import running
 from tests.cli.real import at_a_port
 from tests.cli.seat import Seat
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -44,10 +45,12 @@ async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
         seat.type(b"stty size\r")
         await seat.until(b"31 97")
         seat.resize(columns=120, rows=40)
-        async with asyncio.timeout(PATIENCE_S):
-            while b"40 120" not in seat.shown:
-                seat.type(b"stty size\r")
-                await asyncio.sleep(0.05)
+
+        def has_resized() -> bool:
+            seat.type(b"stty size\r")
+            return b"40 120" in seat.shown
+
+        await until(has_resized, within_s=PATIENCE_S, every_s=0.05)
         seat.type(b"echo and then\r")
         await seat.until(b"\r\nand then")
         # It is theirs, and does not end us.
@@ -116,9 +119,7 @@ async def test_it_goes_on_after_it_was_stopped(here: Live, url: str) -> None:
         # As the shell does from which it was stopped.
         termios.tcsetattr(seat.theirs, termios.TCSANOW, seat.before)
         seat.process.send_signal(signal.SIGCONT)
-        async with asyncio.timeout(PATIENCE_S):
-            while not seat.is_raw:
-                await asyncio.sleep(0.01)
+        await until(lambda: seat.is_raw, within_s=PATIENCE_S)
         seat.type(b"exit\r")
         assert await seat.ended() == 0
 

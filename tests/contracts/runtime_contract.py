@@ -7,12 +7,12 @@ A suite knows nothing of the implementation: its `World` builds what is needed a
 import asyncio
 import contextlib
 import socket
-import time
 import uuid
 from abc import ABC, abstractmethod
 
 import pytest
 
+from tests.waiting import until
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import NOTHING_SEEN, Marker, Observation, SeenContainer, SeenVolume
 from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program, Runtime, Shell
@@ -93,24 +93,21 @@ async def container_of(world: World, home: Home) -> SeenContainer | None:
 
 
 async def until_ready(world: World, home: Home, within_s: float = 20.0) -> SeenContainer:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
+    async def ready_or_ended() -> SeenContainer | None:
         seen = await container_of(world, home)
-        if seen is not None and (seen.ready or seen.ended):
-            assert seen.ended is None, seen.ended
-            return seen
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not ready within {within_s} s")
+        return seen if seen is not None and (seen.ready or seen.ended) else None
+
+    seen = await until(ready_or_ended, within_s=within_s)
+    assert seen.ended is None, seen.ended
+    return seen
 
 
 async def until_ended(world: World, home: Home, within_s: float = 20.0) -> SeenContainer:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
+    async def ended() -> SeenContainer | None:
         seen = await container_of(world, home)
-        if seen is not None and seen.ended is not None:
-            return seen
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"not ended within {within_s} s")
+        return seen if seen is not None and seen.ended is not None else None
+
+    return await until(ended, within_s=within_s)
 
 
 async def running(world: World, home: Home | None = None) -> Home:
@@ -683,7 +680,11 @@ class ProgramContract:
         execute = world.runtime.execute
         command = ["sh", "-c", "while :; do date +%s%N > beat; sleep 0.02; done"]
         endless = asyncio.ensure_future(execute(home.workspace_id, command, b""))
-        await asyncio.sleep(0.3)
+
+        async def has_begun() -> bool:
+            return (await execute(home.workspace_id, ["test", "-e", "beat"], b"")).exit_code == 0
+
+        await until(has_begun)
         endless.cancel()
         with pytest.raises(asyncio.CancelledError):
             await endless

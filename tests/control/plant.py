@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from tests.people import person
+from tests.waiting import until
 from torpor.accounts import Caller
 from torpor.control.controller import Controller, Draws, Life, Listeners
 from torpor.control.execute import Hands
@@ -56,13 +57,14 @@ class Plant:
     async def until(self, name: str, condition: Callable[[Workspace], bool], within_s: float = 10) -> Workspace:
         """The workspace as soon as it is so; the last state of it in the failure otherwise."""
         seen = await self.show(name)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                while not condition(seen):
-                    await asyncio.sleep(0.01)
-                    seen = await self.show(name)
-                return seen
-        raise AssertionError(f"still not so after {within_s} s: {seen}")
+
+        async def is_so() -> bool:
+            nonlocal seen
+            seen = await self.show(name)
+            return condition(seen)
+
+        await until(is_so, within_s=within_s, otherwise=lambda: str(seen))
+        return seen
 
     async def until_phase(self, name: str, phase: Phase) -> Workspace:
         return await self.until(name, lambda seen: seen.phase is phase and seen.operation == "NONE")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.control.plant import plant
 from tests.control.yard import ARCHIVING, IN_ERROR, RETENTION, TERM, Yard, deleted, yard
+from tests.waiting import until
 from torpor import metrics
 from torpor.archives import HomeArchives
 from torpor.control.collector import Collector
@@ -366,9 +367,7 @@ async def test_the_mark_comes_first(here: Yard) -> None:
 
 async def until_somebody_waits(here: Yard) -> None:
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(10):
-        while not await here.owner.fetchval(waiting):
-            await asyncio.sleep(0.01)
+    await until(lambda: here.owner.fetchval(waiting), within_s=10)
 
 
 async def test_undelete_refuses_what_was_collected(here: Yard) -> None:

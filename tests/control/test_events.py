@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 import structlog
 
+from tests.waiting import until
 from torpor import metrics
 from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
@@ -96,9 +97,7 @@ async def heard(redis_url: str, pattern: str) -> AsyncIterator[list[tuple[str, d
 
 
 async def until_heard(messages: list[Any], count: int) -> None:
-    async with asyncio.timeout(20):
-        while len(messages) < count:
-            await asyncio.sleep(0.005)
+    await until(lambda: len(messages) >= count, within_s=20)
 
 
 async def test_each_change_is_published_to_its_workspace_and_its_owner(database_url: str, redis_url: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.control.plant import FAST, Plant, plant
+from tests.waiting import until
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Refused, Unavailable
 from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits
@@ -464,10 +465,13 @@ async def test_when_nothing_is_to_be_done_nothing_is_written(database_url: str) 
     async with plant(database_url, runs=False) as here:
         for number in range(10):
             await here.wishes.create(here.user, name=f"w-{number}")
-        for _ in range(30):
+
+        async def all_run() -> bool:
             await here.controller.look()
-            await asyncio.sleep(0.01)
-        assert {one.phase for one in (await here.wishes.page(here.user)).items} == {Phase.RUNNING}
+            seen = (await here.wishes.page(here.user)).items
+            return {(one.phase, one.operation) for one in seen} == {(Phase.RUNNING, Operation.NONE)}
+
+        await until(all_run)
         written = here.controller.tally.rows_written
         for _ in range(5):
             await here.controller.look()
@@ -660,7 +664,4 @@ async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str)
 
 
 async def latched(here: Plant) -> Sequence[Latch]:
-    async with asyncio.timeout(10):
-        while not (found := await here.wishes.latches()):
-            await asyncio.sleep(0.02)
-    return found
+    return await until(here.wishes.latches)

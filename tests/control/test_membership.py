@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 import asyncpg
@@ -12,6 +12,7 @@ import pytest
 
 from tests.control.plant import FAST, make_controller
 from tests.people import person
+from tests.waiting import until
 from torpor.control.coordinator import Coordinator, Lock
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.domain.errors import Deposed, Refused
@@ -46,12 +47,6 @@ async def kept(membership: Membership) -> AsyncIterator[asyncio.Task[None]]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], object], within_s: float = 10) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_shards_are_divided_among_the_living_and_come_back_when_one_dies(store: ControllerStore) -> None:

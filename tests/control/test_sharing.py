@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from tests.control.plant import FAST, LIFE_S, WORLD, Alone, Plant, make_controller, plant
+from tests.waiting import until
 from torpor.control.controller import Controller, Listeners
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Unavailable
@@ -65,7 +66,7 @@ async def test_each_looks_after_its_own_and_everything_is_started_once(database_
             await one.join()
         keeping = [asyncio.create_task(one.keep()) for one in members]
         try:
-            await asyncio.sleep(0.2)  # ada has to notice bob
+            await until(lambda: all(len(one.members) == 2 for one in members))
             controllers = [make_controller(here.controller_store, here.world, one, FAST, parallel=8) for one in members]
             async with running(controllers[0]), running(controllers[1]):
                 for number in range(40):
@@ -164,7 +165,7 @@ async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(datab
             await here.until_phase("demo", Phase.RUNNING)
         assert not (await here.controller_store.load_due(here.hold())).workspaces
         async with running(here.controller):
-            await asyncio.sleep(0.3)
+            await until(lambda: here.controller._attention._at_rest)
             del here.world.containers[created.id]
             again = await here.until("demo", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
         assert again.operation is Operation.NONE
@@ -208,9 +209,7 @@ async def test_more_than_one_look_can_bear_is_read_in_several(database_url: str,
             await here.until_phase(f"w-{number}", Phase.RUNNING)
         successor = await here.successor()
         async with running(successor):
-            async with asyncio.timeout(10):
-                while len(successor._attention._at_rest) < 23:
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(successor._attention._at_rest) >= 23, within_s=10)
             del here.world.containers[ids[7]]
             await here.until("w-7", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
 

@@ -20,6 +20,7 @@ import asyncpg
 from tests.e2e.product import TORPOR, free_port
 from tests.engine import EngineProcess, engine_process
 from tests.people import person, token_for
+from tests.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.runtimes.fake_engine import RemoteFate
@@ -171,12 +172,14 @@ class Cluster:
 
     async def leader(self, among: Sequence[Node] | None = None, *, within_s: float = 30) -> Node:
         """Who leads, as soon as somebody does."""
-        async with asyncio.timeout(within_s):
-            while True:
-                for node in self.living("controller") if among is None else among:
-                    if await node.leads():
-                        return node
-                await asyncio.sleep(0.02)
+
+        async def leading() -> Node | None:
+            for node in self.living("controller") if among is None else among:
+                if await node.leads():
+                    return node
+            return None
+
+        return await until(leading, within_s=within_s, every_s=0.02)
 
     async def restart_postgres(self) -> None:
         await self.postgres.stop()
@@ -203,19 +206,19 @@ class Cluster:
     async def accepted(self, method: str, path: str, body: object = None, *, within_s: float = 60) -> Any:
         """Asked until somebody says yes or no; an outage is neither. What was answered."""
         last: object = None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                while True:
-                    try:
-                        status, last = await self.api(method, path, body)
-                    except (OSError, http.client.HTTPException) as error:
-                        last = error
-                    else:
-                        assert status < 400 or status >= 500, f"{method} {path}: {status} {last}"
-                        if status < 400:
-                            return last
-                    await asyncio.sleep(0.1)
-        raise AssertionError(f"{method} {path} was not answered within {within_s} s: {last!r}\n{self.said()}")
+
+        async def is_accepted() -> bool:
+            nonlocal last
+            try:
+                status, last = await self.api(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                last = error
+                return False
+            assert status < 400 or status >= 500, f"{method} {path}: {status} {last}"
+            return status < 400
+
+        await until(is_accepted, within_s=within_s, every_s=0.1, otherwise=lambda: f"{method} {path}: {last!r}\n{self.said()}")
+        return last
 
     async def create(self, name: str) -> None:
         status, said = await self.api("POST", "/workspaces", {"name": name, "desired_state": "RUNNING"})
@@ -241,20 +244,25 @@ class Cluster:
         """Until each of these is as it was last wished, and nothing is under way there; the seconds that took."""
         asked = frozenset(self.wished if names is None else names)
         began = time.monotonic()
-        while True:
+        open_: list[asyncpg.Record] = []
+
+        async def are_served() -> bool:
+            nonlocal open_
             rows = [row for row in await self.rows() if row["name"] in asked]
             lost = [row["name"] for row in rows if row["desired_state"] != self.wished[row["name"]]]
             assert not lost, f"wishes that were accepted are lost: {lost[:5]}"
             open_ = [row for row in rows if row["phase"] != row["desired_state"] or row["operation"] != "NONE"]
-            if not open_ and len(rows) == len(asked):
-                return time.monotonic() - began
-            if time.monotonic() - began > within_s:
-                counts = Counter((row["desired_state"], row["phase"], row["operation"], row["stage"]) for row in open_)
-                raise AssertionError(
-                    f"after {within_s} s {len(open_)} of {len(asked)} are not as wished: {counts}\n"
-                    f"the first: {[dict(row) for row in open_[:3]]}\n{self.said()}"
-                )
-            await asyncio.sleep(0.1)
+            return not open_ and len(rows) == len(asked)
+
+        def otherwise() -> str:
+            counts = Counter((row["desired_state"], row["phase"], row["operation"], row["stage"]) for row in open_)
+            return (
+                f"{len(open_)} of {len(asked)} are not as wished: {counts}\n"
+                f"the first: {[dict(row) for row in open_[:3]]}\n{self.said()}"
+            )
+
+        await until(are_served, within_s=within_s, every_s=0.1, otherwise=otherwise)
+        return time.monotonic() - began
 
     def said(self) -> str:
         return "\n".join(f"── {node.name} (alive: {node.is_alive})\n{node.said()}" for node in self.nodes)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import wait_until
+
 TORPOR = str(Path(sys.executable).with_name("torpor"))
 # A program for the template `command`: what stands in the home, served.
 SERVE_HOME = ("sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT")
@@ -116,13 +118,14 @@ class Product:
         return shown
 
     def until(self, name: str, condition: Callable[[dict[str, Any]], bool], within_s: float = 60) -> dict[str, Any]:
-        end = time.monotonic() + within_s
-        while True:
-            seen = self.show(name)
-            if condition(seen):
-                return seen
-            assert time.monotonic() < end, f"still not so after {within_s} s: {json.dumps(seen, indent=1)}\n{self.log()}"
-            time.sleep(0.05)
+        def seen() -> dict[str, Any] | None:
+            shown = self.show(name)
+            return shown if condition(shown) else None
+
+        def otherwise() -> str:
+            return f"{json.dumps(self.show(name), indent=1)}\n{self.log()}"
+
+        return wait_until(seen, within_s=within_s, every_s=0.05, otherwise=otherwise)
 
     @property
     def token(self) -> str:

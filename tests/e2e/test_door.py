@@ -1,13 +1,13 @@
 """Do people come in at a workspace's host, and does nothing that runs there get out of it?"""
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.product import SERVE_HOME, Product, product
 from tests.e2e.visiting import Browser
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -139,12 +139,15 @@ def test_any_port_of_a_workspace_has_its_own_host(here: Product, browser: Browse
         "until grep -q ':1435 ' /proc/net/tcp; do sleep 0.1; done"
     )
     here.ok("exec", "site", "--", "sh", "-c", serve)
-    end = time.monotonic() + 20
-    while (answer := browser.go(f"http://5173--site.localhost:{here.port}/")).status != 200:
+
+    def served() -> bytes | None:
+        answer = browser.go(f"http://5173--site.localhost:{here.port}/")
+        if answer.status == 200:
+            return answer.body
         assert (answer.status, b"port 5173 of site" in answer.body) == (502, True)
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    assert answer.body == b"dev\n"
+        return None
+
+    assert wait_until(served, every_s=0.1) == b"dev\n"
     assert browser.go(f"http://site.localhost:{here.port}/").body == b"precious\n"
     nothing = browser.go(f"http://5174--site.localhost:{here.port}/")
     assert nothing.status == 502

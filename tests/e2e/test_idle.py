@@ -12,6 +12,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from tests.e2e.cluster import Cluster, Node, cluster
+from tests.waiting import until
 from torpor.ports import Address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
@@ -36,18 +37,20 @@ async def echo() -> AsyncIterator[Address]:
 
 async def knock(here: Cluster, node: Node, name: str) -> ClientConnection:
     """A WebSocket to a workspace through this proxy, as soon as it lets one in."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                return await connect(
-                    f"ws://{name}.localhost:{node.port}/",
-                    host="127.0.0.1",
-                    port=node.port,
-                    ping_interval=None,
-                    additional_headers={"Authorization": f"Bearer {here.token}"},
-                )
-            except Exception:
-                await asyncio.sleep(0.1)
+
+    async def let_in() -> ClientConnection | None:
+        try:
+            return await connect(
+                f"ws://{name}.localhost:{node.port}/",
+                host="127.0.0.1",
+                port=node.port,
+                ping_interval=None,
+                additional_headers={"Authorization": f"Bearer {here.token}"},
+            )
+        except Exception:
+            return None
+
+    return await until(let_in, every_s=0.1)
 
 
 async def work(connection: ClientConnection) -> None:
@@ -69,9 +72,10 @@ async def explained(here: Cluster, name: str) -> str:
 
 
 async def falls_asleep(here: Cluster, name: str, *, within_s: float = 40) -> None:
-    async with asyncio.timeout(within_s):
-        while await phase(here, name) != "STANDBY":
-            await asyncio.sleep(0.2)
+    async def is_standing_by() -> bool:
+        return await phase(here, name) == "STANDBY"
+
+    await until(is_standing_by, within_s=within_s, every_s=0.2)
 
 
 async def test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not(tmp_path: Path) -> None:
@@ -131,6 +135,9 @@ async def test_limits_hold_over_several_processes_when_fifty_start_at_once(tmp_p
             await here.accepted("POST", "/workspaces", {"name": name, "desired_state": "STANDBY"})
         seen: list[int] = []
 
+        async def all_stand_by() -> bool:
+            return all((row["phase"], row["operation"]) == ("STANDBY", "NONE") for row in await here.rows())
+
         async def watch() -> None:
             while True:
                 seen.append(len((await here.fate.inspect(log_since=10**9)).containers))
@@ -145,9 +152,7 @@ async def test_limits_hold_over_several_processes_when_fifty_start_at_once(tmp_p
             await asyncio.sleep(0.5)
             running = [row["name"] for row in await here.rows() if row["desired_state"] == "RUNNING"]
             await asyncio.gather(*(here.wish(name, "STANDBY") for name in running))
-            async with asyncio.timeout(30):
-                while any(row["phase"] != "STANDBY" or row["operation"] != "NONE" for row in await here.rows()):
-                    await asyncio.sleep(0.1)
+            await until(all_stand_by, every_s=0.1)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         assert max(seen) == 7

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.product import TORPOR, Product, free_port, processes_with, product
+from tests.waiting import wait_until
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e
@@ -48,10 +49,7 @@ def asleep(here: Product) -> str:
 
 def wait_for_bytes(folder: Path, at_least: int = 50_000_000) -> None:
     """Until so much has been written below this folder, which was empty: in the middle of the operation."""
-    end = time.monotonic() + 60
-    while sum(path.stat().st_size for path in files_below(folder)) < at_least:
-        assert time.monotonic() < end, f"nothing was written to {folder}"
-        time.sleep(0.01)
+    wait_until(lambda: sum(path.stat().st_size for path in files_below(folder)) >= at_least, within_s=60)
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -119,10 +117,7 @@ def test_a_killed_database_is_started_again_and_nothing_is_lost(tmp_path: Path) 
         assert server, f"no postgres with process id {pid} (in its own view) was found"
         for one in server:
             os.kill(one, signal.SIGKILL)
-        end = time.monotonic() + 60
-        while here.run("show", "demo").returncode != 0:
-            assert time.monotonic() < end, here.log()
-            time.sleep(0.2)
+        wait_until(lambda: here.run("show", "demo").returncode == 0, within_s=60, every_s=0.2, otherwise=here.log)
         here.ok("stop", "demo", "--wait")
         here.ok("start", "demo", "--wait")
 
@@ -141,10 +136,7 @@ def test_another_port_and_another_path_are_no_obstacle(tmp_path: Path) -> None:
 
 def test_ctrl_c_before_it_is_ready_ends_it(tmp_path: Path) -> None:
     process = subprocess.Popen([TORPOR, "up"], env=Product(tmp_path / "data").env(), stdout=subprocess.PIPE, text=True)
-    end = time.monotonic() + 30
-    while not (tmp_path / "data" / "postgres").exists():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until((tmp_path / "data" / "postgres").exists, every_s=0.005)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 0

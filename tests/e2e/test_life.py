@@ -1,6 +1,5 @@
 """Does a workspace run, sleep, get archived and wake on the real product?"""
 
-import asyncio
 import json
 import os
 import signal
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cli.seat import PATIENCE_S, Seat
 from tests.e2e.product import SERVE_HOME, Product, product
+from tests.waiting import until, wait_until
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e
@@ -189,10 +189,7 @@ def test_many_homes_gone_at_once_are_held_back_until_they_return_or_somebody_say
 
 
 def wait_for_doctor(here: Product, words: str) -> None:
-    end = time.monotonic() + 30
-    while words not in here.ok("doctor", "--json"):
-        assert time.monotonic() < end, here.log()
-        time.sleep(0.2)
+    wait_until(lambda: words in here.ok("doctor", "--json"), every_s=0.2, otherwise=here.log)
 
 
 @pytest.mark.anyio
@@ -202,10 +199,12 @@ async def test_a_terminal_in_a_workspace(here: Product) -> None:
         seat.type(b"stty size; echo $TORPOR_WORKSPACE > ~/note\r")
         await seat.until(b"31 97")
         seat.resize(columns=120, rows=40)
-        async with asyncio.timeout(PATIENCE_S):
-            while b"40 120" not in seat.shown:
-                seat.type(b"stty size\r")
-                await asyncio.sleep(0.1)
+
+        def has_resized() -> bool:
+            seat.type(b"stty size\r")
+            return b"40 120" in seat.shown
+
+        await until(has_resized, within_s=PATIENCE_S, every_s=0.1)
         seat.type(b"echo be''gins; sleep 1000\r")
         await seat.until(b"begins")
         seat.type(b"\x03")

@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from tests.e2e.cluster import Cluster, Node, ask, cluster
 from tests.e2e.product import free_port
 from tests.e2e.visiting import Answer, Browser
+from tests.waiting import until
 from torpor.accounts import How, new_token
 from torpor.store.database import Database, Role
 from torpor.store.people import NewCredential, PeopleStore
@@ -48,9 +49,10 @@ class Installation:
         return said
 
     async def until(self, name: str, phase: str) -> None:
-        async with asyncio.timeout(40):
-            while await self.phase(name) != phase:
-                await asyncio.sleep(0.1)
+        async def is_there() -> bool:
+            return await self.phase(name) == phase
+
+        await until(is_there, within_s=40, every_s=0.1)
 
     async def running(self, name: str, **more: object) -> None:
         await self.call("POST", "/workspaces", {"name": name, **more})
@@ -154,14 +156,15 @@ async def test_a_socket_outlives_api_and_controller_and_ends_with_its_right(tmp_
 
 
 async def refuses_newcomers(here: Installation) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", here.proxy.port)
-            except ConnectionError:  # refused, or reset when it stood in the queue that was closed
-                return
-            writer.close()
-            await asyncio.sleep(0.02)
+    async def are_refused() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", here.proxy.port)
+        except ConnectionError:  # refused, or reset when it stood in the queue that was closed
+            return True
+        writer.close()
+        return False
+
+    await until(are_refused)
 
 
 async def test_pings_and_reconnects_are_nobody_and_typing_is_somebody(tmp_path: Path) -> None:

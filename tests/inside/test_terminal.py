@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import websockets
+from tests.waiting import until
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin
@@ -183,12 +184,6 @@ def open_tab(attempt: Attempt) -> OpenTab:
     return begin
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.02)
-
-
 def lives(pid: int) -> bool:
     """Whether it runs. An orphan that has ended may wait a while for the machine's first process to collect it."""
     try:
@@ -252,7 +247,7 @@ async def test_the_window_has_its_size_from_the_beginning_and_after_each_change(
 async def test_a_large_paste_arrives_whole_while_its_echo_comes_back(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal)
     await tab.type("wc -c > size; echo rea''dy $(cat size)\r")
-    await asyncio.sleep(0.2)
+    await until((terminal.home / "size").exists)
     lines, line = 20_000, "x" * 49 + "\n"
     for _ in range(20):
         await tab.connection.send((line * (lines // 20)).encode())
@@ -327,7 +322,7 @@ async def test_work_goes_on_while_nobody_looks(terminal: Running, open_tab: Open
     await tab.type("sleep 0.2; seq 500000; touch finished\r")
     await tab.until("seq")
     await tab.close()
-    await eventually((terminal.home / "finished").exists)
+    await until((terminal.home / "finished").exists)
 
 
 async def test_a_second_tab_takes_the_session_over(terminal: Running, open_tab: OpenTab) -> None:
@@ -355,7 +350,7 @@ async def test_sessions_are_limited_and_a_left_one_makes_room(start: Start, open
     await left.close()
     third = await open_tab(terminal, new_session())
     assert third.attached["new"] is True
-    await eventually(lambda: not lives(pid))
+    await until(lambda: not lives(pid))
 
 
 @pytest.mark.parametrize(("session", "options"), [(None, ()), (new_session(), ("--detached-s", "0.2"))], ids=["none", "left"])
@@ -366,7 +361,7 @@ async def test_who_is_not_coming_back_is_hung_up(
     pids = await tab.pids("sleep 1000 & echo $$ $!")
     assert all(lives(pid) for pid in pids)
     await tab.close()
-    await eventually(lambda: not any(lives(pid) for pid in pids))
+    await until(lambda: not any(lives(pid) for pid in pids))
 
 
 async def test_when_it_is_stopped_its_shells_are_too(start: Start, open_tab: OpenTab) -> None:
@@ -374,7 +369,7 @@ async def test_when_it_is_stopped_its_shells_are_too(start: Start, open_tab: Ope
     tab = await open_tab(terminal, new_session())
     (pid,) = await tab.pids("trap '' HUP; echo $$")
     terminal.process.send_signal(signal.SIGTERM)
-    await eventually(lambda: terminal.process.poll() is not None)
+    await until(lambda: terminal.process.poll() is not None)
     assert terminal.process.returncode == 0
     assert not lives(pid)
 

@@ -20,6 +20,7 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, container_of, marker_of, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
+from tests.waiting import until
 from torpor.domain.errors import Hopeless, Unavailable
 from torpor.ports import Fence, Home
 from torpor.runtimes.process import Options, processes, supervisor, tools
@@ -57,11 +58,7 @@ async def beats(file: Path) -> bool:
 
 
 async def begins_to_beat(file: Path) -> None:
-    for _ in range(1000):
-        if file.exists():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{file} was never written")
+    await until(file.exists)
 
 
 @BOTH

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.engine import EngineProcess, engine_process, started_twice
+from tests.waiting import until
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker
 from torpor.ports import Address, Container, Fence, Home, Limits, Program
@@ -67,12 +68,6 @@ def container(home: Home, revision: int = 1) -> Container:
 
 async def start(runtime: RemoteFake, home: Home, fence: Fence = OLDER) -> None:
     await runtime.ensure_running(container(home), fence, lambda *_: None)
-
-
-async def until(condition: Callable[[], bool], within_s: float = 10) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 # ── sharing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,6 +318,9 @@ asyncio.run(main())
 
 
 async def test_what_was_begun_is_finished_though_the_client_is_killed(engine: EngineProcess, fate: RemoteFate) -> None:
+    async def is_running() -> bool:
+        return bool((await fate.inspect()).containers)
+
     async with client(engine) as runtime:
         home = await ready_home(runtime)
         await fate.set(effects_s=0.3)
@@ -332,9 +330,7 @@ async def test_what_was_begun_is_finished_though_the_client_is_killed(engine: En
             assert await asyncio.to_thread(child.stdout.readline) == b"begun\n"
             assert (await fate.inspect()).containers == {}
             child.kill()
-        async with asyncio.timeout(10):
-            while not (await fate.inspect()).containers:
-                await asyncio.sleep(0.01)
+        await until(is_running)
         seen = (await runtime.observe()).of(home.workspace_id).container
         assert seen is not None
         assert seen.ready

@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from tests.waiting import until
 from torpor.domain.errors import Hopeless
 from torpor.store import embedded
 from torpor.store.embedded import EmbeddedPostgres, processes_in
@@ -47,12 +47,6 @@ async def ask(dsn: str, question: str) -> object:
     answer: object = await connection.fetchval(question)
     await connection.close()
     return answer
-
-
-async def until(seen: Callable[[], bool], timeout_s: float = 20) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not seen():
-            await asyncio.sleep(0.02)
 
 
 def start_owner(data_dir: Path, prologue: str = "") -> subprocess.Popen[str]:
@@ -103,7 +97,7 @@ async def test_kill_9_of_the_owner_ends_postgres_and_the_next_start_finds_what_w
     assert owner.stdout
     assert await asyncio.to_thread(owner.stdout.readline) == "ready\n"
     kill_hard(owner)
-    await until(lambda: processes_in(data_dir / "cluster") == [], timeout_s=5)
+    await until(lambda: processes_in(data_dir / "cluster") == [], within_s=5)
 
     async with EmbeddedPostgres(data_dir) as postgres:
         assert await ask(postgres.dsn, "SELECT row FROM kept") == 1
@@ -258,7 +252,7 @@ async def test_postgres_under_any_name_dies_with_its_owner(tmp_path: Path, mode:
     assert owner.stdout
     assert await asyncio.to_thread(owner.stdout.readline) == "ready\n"
     kill_hard(owner)
-    await until(lambda: processes_in(tmp_path / "cluster") == [], timeout_s=5)
+    await until(lambda: processes_in(tmp_path / "cluster") == [], within_s=5)
 
 
 async def test_stop_may_be_repeated_and_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:

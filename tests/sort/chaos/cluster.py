@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import wait_until
 from torpor.sort.generate import generate
 from torpor.sort.journal import Journal
 from torpor.sort.machine.master import Master
@@ -119,10 +120,7 @@ class Node:
 
 
 def until(what: str, is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end, f"waited in vain until {what}"
-        time.sleep(LOOK_S)
+    wait_until(is_so, within_s=PATIENCE_S, every_s=LOOK_S, otherwise=lambda: f"waited in vain until {what}")
 
 
 @dataclass(slots=True)

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.waiting import wait_until
 
 HANGS_S = 120.0
 """Only so that a test that hangs ends."""
@@ -137,11 +138,7 @@ def cluster(folder: Path, workers: int, *words: object) -> Iterator[Cluster]:
 
 
 def wait_for(look: Callable[[], Found | None], what: str) -> Found:
-    end = time.monotonic() + HANGS_S
-    while not (found := look()):
-        assert time.monotonic() < end, f"never came: {what}"
-        time.sleep(0.02)
-    return found
+    return wait_until(look, within_s=HANGS_S, every_s=0.02, otherwise=lambda: f"never came: {what}")
 
 
 def process_state(pid: int) -> str:
