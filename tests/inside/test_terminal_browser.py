@@ -5,18 +5,30 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import websockets
 from playwright.async_api import BrowserContext, Page, expect
 from tests.browser import ARTIFACTS, chromium
+from tests.waiting import until
 
 import torpor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 Serve = Callable[[], subprocess.Popen[bytes]]
+
+FITS = """height => {
+    const bottom = document.querySelector('.xterm-rows').getBoundingClientRect().bottom
+    return height - 40 < bottom && bottom <= height
+}"""
+LINE = "terminal.buffer.active.getLine(terminal.buffer.active.baseY + terminal.buffer.active.cursorY).translateToString(true)"
+RUNS = f"{LINE} === ''"
+"""A command was accepted and has written nothing yet."""
+PROMPTS = f"{LINE} !== '' && !{LINE}.includes('^C')"
+"""The shell waits for a command, after the last one was interrupted."""
 
 
 @pytest.fixture
@@ -104,12 +116,11 @@ async def test_the_shell_follows_the_window(serve: Serve, browser: BrowserContex
     page = await open_page(browser, address, [])
     for width, height in ((1200, 800), (500, 400)):
         await page.set_viewport_size({"width": width, "height": height})
-        await page.wait_for_timeout(300)
+        await until(partial(page.evaluate, FITS, height))
         size = await page.evaluate("`${terminal.rows} ${terminal.cols}`")
         await page.keyboard.type("clear; stty size\n")
         await shows(page, size)
-        bottom = await page.evaluate("document.querySelector('.xterm-rows').getBoundingClientRect().bottom")
-        assert height - 40 < bottom <= height
+        assert await page.evaluate(FITS, height)
 
 
 async def test_an_ended_shell_starts_again_on_enter(serve: Serve, browser: BrowserContext, address: str) -> None:
@@ -152,7 +163,7 @@ async def test_a_flood_is_drawn_at_the_pace_of_the_page_and_can_be_stopped(
     assert behind < 512 * 1024
     await page.keyboard.press("Control+c")
     await shows(page, "^C")
-    await page.wait_for_timeout(300)
+    await until(partial(page.evaluate, PROMPTS))
     await page.keyboard.type("echo stopped-$((6*7))\n")
     await shows(page, "stopped-42")
 
@@ -204,11 +215,11 @@ async def test_a_phone_has_the_keys_it_lacks(serve: Serve, address: str, tmp_pat
     async with chromium(tmp_path / "phone", color_scheme="dark", **phone) as context:
         page = await open_page(context, address, [])
         await page.keyboard.type("sleep 60\n")
-        await page.wait_for_timeout(300)
+        await until(partial(page.evaluate, RUNS))
         await page.get_by_role("button", name="Control").tap()
         await page.keyboard.type("c")
         await shows(page, "^C")
-        await page.wait_for_timeout(300)
+        await until(partial(page.evaluate, PROMPTS))
         await page.keyboard.type("echo up-$((6*7))\n")
         await shows(page, "up-42")
         await page.keyboard.type("clear\n")
