@@ -48,7 +48,7 @@ test-long: ## every state that there can be, and three controllers that are kill
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -n $(CORES) -m long $(ARGS)
 
-test-deep: ## at random, for minutes: homes under random wishes and random kills (CHAOS_SEED=, CHAOS_ROUNDS=)
+test-deep: ## at random, for minutes: homes under random kills, loops under random cuts (CHAOS_SEED=, CHAOS_ROUNDS=, CHAOS_CUTS=)
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -s -m deep --ignore=tests/sort $(ARGS)
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
 from tests.e2e.product import TORPOR, free_port
 from tests.engine import EngineProcess, engine_process
@@ -23,6 +25,7 @@ from tests.people import person, token_for
 from tests.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
+from torpor.ports import Address
 from torpor.runtimes.fake_engine import RemoteFate
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
@@ -30,6 +33,7 @@ from torpor.store.migrate import migrate
 
 ANSWERS_WITHIN_S = 30.0
 ENDS_WITHIN_S = 20.0
+READY = "torpor is ready at"
 
 # So that a test takes seconds where an installation takes minutes.
 HASTE = {
@@ -112,6 +116,11 @@ class Node:
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")[-6000:]
 
+    async def first_line(self) -> str:
+        """What it prints once it is ready (`READY`), or nothing when it ends before."""
+        assert self.process.stdout
+        return await asyncio.to_thread(self.process.stdout.readline)
+
     async def _ended(self) -> int:
         assert self.process.stdout
         code = await asyncio.to_thread(self.process.wait, ENDS_WITHIN_S)
@@ -135,6 +144,13 @@ class Cluster:
 
     async def serve(self, role: str, **settings: str) -> Node:
         """One more, ready; with these settings besides."""
+        node = self.begin(role, **settings)
+        said = await node.first_line()
+        assert said.startswith(READY), f"{node.name} said {said!r}:\n{node.said()}"
+        return node
+
+    def begin(self, role: str, **settings: str) -> Node:
+        """Start one more, and do not wait until it is ready."""
         name = f"{role.replace(',', '-')}-{len(self.nodes)}"
         log = self.folder / f"{name}.log"
         port = int(settings.get("port", "0")) or free_port()
@@ -152,7 +168,7 @@ class Cluster:
             **{f"TORPOR_{setting.upper()}": value for setting, value in settings.items()},
         }
         with log.open("w", encoding="utf-8") as sink:
-            process = subprocess.Popen(  # noqa: ASYNC220 - a test has nobody else to wait for
+            process = subprocess.Popen(
                 [TORPOR, "serve", "--role", role],
                 stdout=subprocess.PIPE,
                 stderr=sink,
@@ -162,9 +178,6 @@ class Cluster:
             )
         node = Node(name, port, process, log)
         self.nodes.append(node)
-        assert process.stdout
-        said = await asyncio.to_thread(process.stdout.readline)
-        assert said.startswith("torpor is ready at"), f"{name} said {said!r}:\n{node.said()}"
         return node
 
     def living(self, part: str) -> list[Node]:
@@ -312,6 +325,19 @@ async def cluster(folder: Path, *, effects_s: float = 0.0) -> AsyncIterator[Clus
         here = Cluster(folder, postgres, valkey, engine, fate, await _admin(postgres.dsn))
         stack.push_async_callback(_end, here)
         yield here
+
+
+@contextlib.asynccontextmanager
+async def echo() -> AsyncIterator[Address]:
+    """The program in every workspace, once `fate` has its address: it answers with what it receives."""
+
+    async def answer(connection: ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            async for message in connection:
+                await connection.send(message)
+
+    async with serve(answer, "127.0.0.1", 0) as server:
+        yield Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
 
 
 async def _admin(url: str) -> str:

@@ -3,36 +3,20 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from tests.e2e.cluster import Cluster, Node, cluster
+from tests.e2e.cluster import Cluster, Node, cluster, echo
 from tests.waiting import until
-from torpor.ports import Address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
 STANDBY_TTL_S = 3
 LEASE_S = 3
 HASTE = {"ttl_interval": "0.5", "connection_lease": str(LEASE_S), "reconciler_interval": "1"}
-
-
-@contextlib.asynccontextmanager
-async def echo() -> AsyncIterator[Address]:
-    """What runs inside every workspace: it says again what it hears."""
-
-    async def answer(connection: ServerConnection) -> None:
-        with contextlib.suppress(ConnectionClosed):
-            async for message in connection:
-                await connection.send(message)
-
-    async with serve(answer, "127.0.0.1", 0) as server:
-        yield Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
 
 
 async def knock(here: Cluster, node: Node, name: str) -> ClientConnection:

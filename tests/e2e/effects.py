@@ -1,0 +1,173 @@
+"""The effect of each loop, checked in every process, and of each duty, checked in one leader after the other."""
+
+import asyncio
+import contextlib
+import itertools
+import re
+import time
+from collections.abc import AsyncIterator
+
+import httpx2
+from websockets.exceptions import InvalidStatus
+
+from tests.e2e.places import Place
+from tests.e2e.turns import BUSY_TTL_S, OUTAGE, Watch, type_once, url
+
+EFFECT_WITHIN_S = 60.0
+HEARD_WITHIN_S = 20.0
+"""Less than the time after which a process asks the database again without having heard anything (30 s)."""
+CENSUS_WITHIN_S = 100.0
+"""It is taken every 60 s."""
+AWAKE_FOR_S = 3.0 * BUSY_TTL_S
+TURNS_WITHIN_S = 90.0
+REACHED, NOT_FOUND = 101, 404
+NO_WEBSOCKET = 426
+"""How the program answers a plain request."""
+
+
+class Effects:
+    def __init__(self, watch: Watch, client: httpx2.AsyncClient) -> None:
+        self.took_s: dict[str, float] = {}
+        """The longest time that each effect took."""
+        self._watch = watch
+        self._places = watch.places
+        self._client = client
+        self._numbers = itertools.count()
+
+    async def in_every_process_and_leader(self, *, with_census: bool) -> None:
+        """Check all, kill the leader, and check all again in those that are left, down to the last one."""
+        while True:
+            leader = await self._leader()
+            async with asyncio.TaskGroup() as checks:
+                for place in self._places.all:
+                    for check in (self._controls, self._keeps_awake, self._follows_routes, self._hears_of_revocations):
+                        checks.create_task(check(place))
+                checks.create_task(self._turn())
+                if with_census:
+                    checks.create_task(self._counts(leader))
+            if len(self._places.all) == 1:
+                break
+            self._watch.turns.forget(leader)
+            await self._places.kill(leader)
+        broken = [dict(row) for row in self._watch.rows.values() if row["error_info"] is not None]
+        assert not broken, f"workspaces in error: {broken}"
+
+    # ── in the leader ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _leader(self) -> Place:
+        """The process that claims to lead, once one does."""
+        async with self._within("one process leads", EFFECT_WITHIN_S):
+            while True:
+                for place in self._places.all:
+                    if await place.node.leads():
+                        return place
+                await asyncio.sleep(0.1)
+
+    async def _turn(self) -> None:
+        """Idle watch, collector, events, signs of life and leases."""
+        async with self._within("every loop turned twice more", TURNS_WITHIN_S):
+            await self._watch.until_all_turn(times=2, within_s=TURNS_WITHIN_S)
+
+    async def _counts(self, leader: Place) -> None:
+        """Its metrics count every workspace, a new one as well."""
+        await self._watch.create(self._name("counted"))
+        async with self._within("the census counts a new workspace", CENSUS_WITHIN_S):
+            while await self._counted(leader) < len(self._watch.rows):
+                await asyncio.sleep(0.5)
+
+    async def _counted(self, place: Place) -> int:
+        metrics = (await self._client.get(f"{url(place)}/metrics")).text
+        return sum(int(float(count)) for count in re.findall(r'^torpor_workspaces{phase="\w+"} (\S+)', metrics, re.MULTILINE))
+
+    # ── in each process ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _controls(self, place: Place) -> None:
+        """A new workspace of its shards runs."""
+        name = self._name("new")
+        await self._watch.create_at(place, name)
+        async with self._within("a new workspace runs", EFFECT_WITHIN_S):
+            await self._watch.until_stands(name, "RUNNING")
+
+    async def _keeps_awake(self, place: Place) -> None:
+        """Neither a workspace with a connection nor one with requests is put to sleep, though their TTLs pass."""
+        requested = self._name("requested")
+        await self._watch.create(requested, ttl_s=BUSY_TTL_S)
+        names = (requested, f"busy-{place.name}")
+        async with self._within("workspaces in use run", EFFECT_WITHIN_S):
+            while not (await self._answers(place, requested) and all(self._watch.stands(name, "RUNNING") for name in names)):
+                await asyncio.sleep(0.1)
+        since = {name: self._watch.rows[name]["phase_changed_at"] for name in names}
+        until = time.monotonic() + AWAKE_FOR_S
+        while time.monotonic() < until:
+            assert await self._answers(place, requested), f"{requested} does not answer through {place.name}"
+            now = {name: self._watch.rows[name]["phase_changed_at"] for name in names}
+            assert now == since, f"a workspace in use was put to sleep: {[dict(self._watch.rows[name]) for name in names]}"
+            await asyncio.sleep(0.3)
+
+    async def _follows_routes(self, place: Place) -> None:
+        """A workspace that was renamed is not found by its old name any more, and by its new one at once."""
+        old, new = self._name("old"), self._name("new-name")
+        await self._watch.create(old)
+        async with self._within("a workspace is reached by its name", EFFECT_WITHIN_S):
+            await self._until_reached(place, old)
+        await self._watch.ask_any("PATCH", f"/workspaces/{old}", {"name": new})
+        async with self._within("a rename reaches the proxy", HEARD_WITHIN_S):
+            while await self._reached(place, old) != NOT_FOUND:
+                await asyncio.sleep(0.1)
+            await self._until_reached(place, new)
+
+    async def _hears_of_revocations(self, place: Place) -> None:
+        """What is open by a token ends with it: a connection at the proxy and a stream at the API."""
+        name = self._name("revoked")
+        await self._watch.create(name)
+        made = await self._watch.ask_any("POST", "/tokens", {"label": name, "scopes": ["read", "use"]})
+        async with self._within("a workspace is reached with a new token", EFFECT_WITHIN_S):
+            await self._until_reached(place, name, made["token"])
+        async with (
+            self._watch.connect(place, name, made["token"]) as connection,
+            self._watch.stream(place, made["token"]) as stream,
+        ):
+            await type_once(connection)
+            await self._watch.ask_any("DELETE", f"/tokens/{made['id']}")
+            async with self._within("a revocation ends a connection and a stream", HEARD_WITHIN_S):
+                await connection.wait_closed()
+                async for _ in stream.aiter_lines():
+                    pass
+
+    # ── tools ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _name(self, kind: str) -> str:
+        return f"{kind}-{next(self._numbers)}"
+
+    async def _answers(self, place: Place, name: str) -> bool:
+        """Whether the program in this workspace answers a request through the proxy of this process."""
+        headers = {**self._watch.headers(), "Host": f"{name}.localhost:{place.port}"}
+        try:
+            return (await self._client.get(f"{url(place)}/", headers=headers)).status_code == NO_WEBSOCKET
+        except OUTAGE:
+            return False
+
+    async def _until_reached(self, place: Place, name: str, token: str | None = None) -> None:
+        while await self._reached(place, name, token) != REACHED:
+            await asyncio.sleep(0.1)
+
+    async def _reached(self, place: Place, name: str, token: str | None = None) -> int:
+        """The status with which the proxy of this process answers a WebSocket for this workspace; 0 for none."""
+        try:
+            async with self._watch.connect(place, name, token) as connection:
+                await type_once(connection)
+                return REACHED
+        except InvalidStatus as refused:
+            return refused.response.status_code
+        except OUTAGE:
+            return 0
+
+    @contextlib.asynccontextmanager
+    async def _within(self, effect: str, seconds: float) -> AsyncIterator[None]:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise AssertionError(f"not within {seconds:g} s: {effect}") from None
+        self.took_s[effect] = max(self.took_s.get(effect, 0.0), time.monotonic() - began)

@@ -1,0 +1,143 @@
+"""A TCP relay in front of a server's Unix socket, whose connections a test cuts and freezes one by one."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from enum import Enum
+from pathlib import Path
+
+PIECE_BYTES = 64 * 1024
+
+
+class Way(Enum):
+    """The two directions of a connection."""
+
+    TO_SERVER = "to the server"
+    TO_CLIENT = "to the client"
+
+
+class Link:
+    """One connection through the relay."""
+
+    def __init__(self, to: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._to = to
+        self._reader = reader
+        self._writer = writer
+        self._server: asyncio.StreamWriter | None = None
+        self._flows = {way: asyncio.Event() for way in Way}
+        self.thaw()
+
+    @property
+    def is_frozen(self) -> bool:
+        return not all(flow.is_set() for flow in self._flows.values())
+
+    def freeze(self, *ways: Way) -> None:
+        """Deliver nothing in these directions, neither bytes nor the end of the connection; without any: in both."""
+        for way in ways or Way:
+            self._flows[way].clear()
+
+    def thaw(self) -> None:
+        """Deliver what has waited, and go on."""
+        for flow in self._flows.values():
+            flow.set()
+
+    def cut(self) -> None:
+        """Reset the connection at both ends."""
+        for end in (self._writer, self._server):
+            if end is not None:
+                end.transport.abort()
+        self.thaw()
+
+    async def run(self) -> None:
+        """Until one end closes, as far as the other end can know."""
+        await self._flows[Way.TO_SERVER].wait()
+        try:
+            reader, self._server = await asyncio.open_unix_connection(str(self._to))
+        except OSError:
+            # The server does not run, and the client's connection was accepted already.
+            self.cut()
+            return
+        pumps = [
+            asyncio.create_task(self._pump(self._reader, self._server, Way.TO_SERVER)),
+            asyncio.create_task(self._pump(reader, self._writer, Way.TO_CLIENT)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            for end in (self._writer, self._server):
+                end.close()
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: Way) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(PIECE_BYTES):
+                await self._flows[way].wait()
+                sink.write(data)
+                await sink.drain()
+        # A frozen direction hides the end as well: the other side keeps a half-open connection.
+        await self._flows[way].wait()
+
+
+class Relay:
+    """Every connection of one client process to one server."""
+
+    def __init__(self, to: Path) -> None:
+        self.port = 0
+        self.links: dict[Link, None] = {}
+        self._to = to
+        self._is_frozen = False
+
+    def freeze(self) -> None:
+        """Like a network that loses everything: connections stay open, new ones are accepted, and nothing arrives."""
+        self._is_frozen = True
+        for link in self.links:
+            link.freeze()
+
+    def thaw(self) -> None:
+        self._is_frozen = False
+        for link in self.links:
+            link.thaw()
+
+    def cut(self) -> None:
+        """Reset every connection; a frozen network does not deliver that either."""
+        for link in list(self.links):
+            if not link.is_frozen:
+                link.cut()
+
+    def reset(self) -> None:
+        """The network is back, and the other end has forgotten every connection."""
+        self._is_frozen = False
+        for link in list(self.links):
+            link.cut()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def carry(link: Link) -> None:
+            self.links[link] = None
+            try:
+                await link.run()
+            finally:
+                del self.links[link]
+
+        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            link = Link(self._to, reader, writer)
+            if self._is_frozen:
+                link.freeze()
+            task = asyncio.create_task(carry(link))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            server.close()
+            self.reset()
+            for task in list(tasks):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
