@@ -69,6 +69,8 @@ ROWS = (
             Panel("One look at a provider (95 %)", ((_quantile("observe_seconds", 0.95, "provider"), "{{provider}}"),), "s"),
             Panel("Writes refused because somebody else was first", ((_rate("cas_conflicts_total"), "conflicts"),), "ops"),
             Panel("Log lines lost", ((_rate("log_lines_lost_total"), "lost"),), "ops"),
+            Panel("Age of each loop's last turn", (("max by (loop) (torpor_loop_last_turn_age_seconds)", "{{loop}}"),), "s"),
+            Panel("Loops restarted by the watchdog", ((_rate("loop_restarts_total", "loop"), "{{loop}}"),), "ops"),
         ),
     ),
     Row(

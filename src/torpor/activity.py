@@ -9,6 +9,7 @@ import structlog
 
 from torpor.domain.errors import Unavailable
 from torpor.domain.idle import BusSays
+from torpor.loops import Loop, stop
 from torpor.ports import Activity
 
 log = structlog.get_logger()
@@ -22,6 +23,10 @@ LONGEST_RETRY_S = 1.0
 # A touch that moves an idle timer by less than this, or by less than this part of it, is not worth a message.
 NOT_WORTH_S = 5.0
 NOT_WORTH_PART = 0.1
+# Without a touch there is nothing to tell; a turn shows all the same that the loop is alive.
+LOOK_EVERY_S = 10.0
+TURN_S = LONGEST_PATIENCE_S + LONGEST_RETRY_S
+"""How long it takes to tell the bus something, or to find that it cannot be told."""
 
 Ask: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, BusSays]]]
 """Of each of these workspaces; BusOut when the bus cannot be asked."""
@@ -85,8 +90,7 @@ class FallBack:
 
     async def close(self) -> None:
         if self._writing is not None:
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
+            await stop(self._writing)
 
     async def _write(self, workspace_ids: Collection[str]) -> None:
         try:
@@ -120,19 +124,23 @@ class Touches:
     async def run(self, write_down: WriteDown = not_written) -> None:
         """Until cancelled."""
         fall_back = FallBack(write_down, lease_s=self._lease_s, now=self._now)
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                try:
-                    is_told = await self.tell()
-                except Exception:
-                    log.exception("touch_not_told")
-                    is_told = False
+        again_s = retry_s(self._lease_s)
+
+        async def turn() -> float | None:
+            is_told = False
+            try:
+                is_told = await self.tell()
+            finally:
                 if not is_told:
                     fall_back.use(tuple(self._untold))
-                    await asyncio.sleep(retry_s(self._lease_s))
-                    self._wake.set()
+            if is_told:
+                return None
+            # Here, not as the pause between turns: a touch ends that, and each would ask a bus that is out.
+            await asyncio.sleep(again_s)
+            return 0.0
+
+        try:
+            await Loop("touches", turn, interval_s=LOOK_EVERY_S, turn_s=TURN_S, retry_s=again_s, wake=self._wake).run()
         finally:
             await fall_back.close()
 

@@ -103,7 +103,11 @@ def _running_findings(settings: Settings) -> list[Finding]:
         )
         for provider in said.get("held_back", [])
     ]
-    return [Finding("running", bool(said.get("ready")), f"{settings.base_url} answers"), *held_back]
+    stalled = [
+        Finding(f"loop {name}", False, "it did not turn in time and was restarted", "look for loop_stalled in the log")
+        for name in said.get("stalled_loops", [])
+    ]
+    return [Finding("running", bool(said.get("ready")), f"{settings.base_url} answers"), *held_back, *stalled]
 
 
 def _ready_says(settings: Settings) -> Any:

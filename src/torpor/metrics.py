@@ -32,6 +32,10 @@ reconcile_seconds = _histogram("reconcile_seconds", "One look: load, observe, de
 reconcile_lag_seconds = _gauge("reconcile_lag_seconds", "How old the last look at everything is.")
 observe_seconds = _histogram("observe_seconds", "One look at a provider.", "provider")
 cas_conflicts_total = _counter("cas_conflicts_total", "Writes refused because somebody else had written the row.")
+loop_last_turn_age_seconds = _gauge(
+    "loop_last_turn_age_seconds", "How long ago each loop of this process ended a turn or made progress in one.", "loop"
+)
+loop_restarts_total = _counter("loop_restarts_total", "Restarts of loops that did not turn in time.", "loop")
 is_leader = _gauge("is_leader", "1 in the process that leads.")
 ttl_expirations_total = _counter("ttl_expirations_total", "Workspaces put to sleep because nobody used them.", "transition")
 archive_bytes_total = _counter("archive_bytes_total", "Bytes of homes packed and restored.", "direction")

@@ -348,6 +348,11 @@ class Feed(Protocol):
         """(channel, message), in this order; Unavailable when the bus cannot be asked."""
         ...
 
-    async def listen(self, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None]) -> None:
-        """Until cancelled: call for each message with its channel; `on_gap` whenever some may have been missed."""
+    async def listen(
+        self, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None], *, name: str = "feed"
+    ) -> None:
+        """Until cancelled: call for each message with its channel; `on_gap` whenever some may have been missed.
+
+        `name`: of this listener's loop, for health and metrics.
+        """
         ...

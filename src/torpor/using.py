@@ -115,6 +115,7 @@ class Using:
             self.touch(workspace.id, workspace.standby_ttl_s)
 
     async def _keep_touching(self, workspace: Workspace) -> None:
+        # Part of one request. It catches nothing, so it cannot lose a cancellation.
         while True:
             self.touch(workspace.id, workspace.standby_ttl_s)
             await asyncio.sleep(workspace.standby_ttl_s / 3)

@@ -173,6 +173,7 @@ class Count:
 
     name: str = "count"
     interval_s: float = 0.02
+    turn_s: float = 5.0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     terms: list[int] = field(default_factory=list)
     trouble: Exception | None = None

@@ -38,10 +38,11 @@ class Watching:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._revocations.listen(self._heard, self._missed)
+        await self._revocations.listen(self._heard, self._missed, name="people")
 
     async def until_ended(self, caller: Caller) -> None:
         """Returns once this caller may not be here any more, or may less than they could."""
+        # Neither `recognise_again` (the store heeds cancellation) nor the wait can lose a cancellation.
         with self._watch(caller) as watched:
             while await self._is_good(caller):
                 with contextlib.suppress(TimeoutError):

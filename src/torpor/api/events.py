@@ -27,6 +27,7 @@ from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.events import BEGINNING, EventKind, body
 from torpor.domain.hosts import Hosts
 from torpor.domain.records import Workspace
+from torpor.loops import abandon, stop
 from torpor.store.events import ALL, EventStore, Later, Sight, tellable
 from torpor.store.people import User
 from torpor.wishes import Wishes
@@ -74,10 +75,8 @@ class EventStreamResponse(StreamingResponse):
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, leaving, watching):
-                task.cancel()
             self._on_end()
-            await asyncio.gather(sending, leaving, watching, return_exceptions=True)
+            await stop(sending, leaving, watching, past_deadline=abandon)
         if not sending.cancelled():
             sending.result()
 
@@ -187,9 +186,7 @@ class _Followed:
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in waiting:
-                one.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            await stop(*waiting, past_deadline=abandon)
 
     def _admit(self, user: User) -> None:
         if self._streams_of[user.id] >= STREAMS_PER_USER:

@@ -18,6 +18,7 @@ from torpor import metrics
 from torpor.domain.errors import Unavailable
 from torpor.domain.events import OF_ANY_WORKSPACE, Told, from_message
 from torpor.domain.records import Workspace
+from torpor.loops import Loop, together
 from torpor.ports import Feed
 from torpor.store.events import ALL, EventStore, Shown, Sight, tellable
 
@@ -197,31 +198,14 @@ class EventFeed:
 
     async def run(self) -> None:
         """Until cancelled; then every stream ends."""
-        listening = asyncio.create_task(self._listen(), name="events-listening")
         try:
-            while True:
-                await self._follow()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(POLL_S):
-                        await self._wake.wait()
-                    continue
-                self._has_gap = True
-                await self._warn()
+            await together(
+                Loop("event-feed", self._turn, interval_s=POLL_S, retry_s=RETRY_S, wake=self._wake).run(),
+                self._feed.listen(OF_ANY_WORKSPACE, self._heard, self._missed, name="event-messages"),
+            )
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
             self._cursor = None
             self._end_all()
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._feed.listen(OF_ANY_WORKSPACE, self._heard, self._missed)
-            except Unavailable as out:
-                log.warning("events_not_heard", why=out.message)
-            except Exception:
-                log.exception("events_not_heard")
-            await asyncio.sleep(RETRY_S)
 
     def _heard(self, _channel: str, message: bytes) -> None:
         if self._installation is None:
@@ -245,9 +229,15 @@ class EventFeed:
         self._has_gap = True
         self._wake.set()
 
+    async def _turn(self) -> None:
+        if not self._inbox and not self._has_gap:
+            # It was quiet for a whole interval.
+            self._has_gap = True
+            await self._warn()
+        await self._follow()
+
     async def _follow(self) -> None:
         """Everything that is known of by now."""
-        self._wake.clear()
         try:
             if self._cursor is None:
                 newest = await self._store.newest()
@@ -257,14 +247,9 @@ class EventFeed:
                 # Before it is read: what comes meanwhile is a new one.
                 self._has_gap = False
                 await self._catch_up(self._cursor)
-        except Unavailable as out:
-            log.warning("events_not_followed", why=out.message)
+        except BaseException:
             self._has_gap = True
-            await asyncio.sleep(RETRY_S)
-        except Exception:
-            log.exception("events_not_followed")
-            self._has_gap = True
-            await asyncio.sleep(RETRY_S)
+            raise
 
     async def _hand_out_inbox(self) -> None:
         handed_out = 0

@@ -21,6 +21,7 @@ from torpor.domain.access import Deed
 from torpor.domain.audit import Action
 from torpor.domain.errors import Failed, Refused
 from torpor.domain.records import Workspace
+from torpor.loops import abandon, stop
 from torpor.ports import Runtime, Shell
 from torpor.wishes import Wishes
 
@@ -110,9 +111,7 @@ class Conversation:
             ended, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             return next(way.result() for way in ways if way in ended)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            await stop(*ways, past_deadline=abandon)
 
     async def _show(self) -> End:
         """As fast as it is looked at: sending waits for the client, and the program for us."""

@@ -15,6 +15,7 @@ LOOK_AGAIN_S = 30.0
 
 async def until_refused(look: Callable[[], Awaitable[object]], news: asyncio.Event) -> None:
     """Returns once `look` is refused; it is asked when there is news, and else now and then."""
+    # Not a loop of the control plane, and it cannot lose a cancellation: `look` asks the store, which heeds it.
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_S):

@@ -15,6 +15,7 @@ from torpor.archives.places import Address, Missing, Place
 from torpor.archives.threads import Threads, in_a_thread
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import ArchiveKey
+from torpor.loops import turned
 from torpor.ports import Found, Home, HomeJob, Proven
 
 REACHABLE_TIMEOUT_S = 5.0
@@ -114,6 +115,7 @@ class HomeArchives:
             pages = await self._ask(lambda place: place.folders(MANIFEST_NAME))
             # Each page, and the end, is asked for of a store that was recognised anew: all of it comes from the one we know.
             while (page := await self._ask(lambda _place: next(pages, None))) is not None:
+                turned()
                 for folder, has_manifest in page:
                     is_whole[folder] = has_manifest or is_whole.get(folder, False)
         except (Failed, Differs) as error:

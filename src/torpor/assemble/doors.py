@@ -12,6 +12,7 @@ from torpor.assemble.running import background
 from torpor.bus.revocations import Revocations
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hosts import Hosts
+from torpor.loops import stop
 from torpor.ports import Activity, Address, Feed, Runtime
 from torpor.proxy.front import Front
 from torpor.proxy.gatekeeper import Gatekeeper, Inside, Platform
@@ -95,8 +96,7 @@ class Doors:
                 yield
             finally:
                 self._gate.inside = None
-                for looking in self._looking:
-                    looking.cancel()
+                await stop(*self._looking)
 
     def _look_who_is_in(self, visitors: Visitors, routes: Routes, workspace_id: str, name: str) -> None:
         """With whom it is shared may be what has changed; only where somebody is in does that matter at once."""

@@ -9,12 +9,16 @@ import structlog
 
 from torpor.assemble.running import background
 from torpor.bus.embedded import EmbeddedValkey
+from torpor.loops import Loop
 from torpor.settings import Settings
 from torpor.store.embedded import EmbeddedPostgres
 
 log = structlog.get_logger()
 
 RETRY_S = 2.0
+LOOK_EVERY_S = 10.0
+# After a crash the database reads its log from the last checkpoint on.
+STARTS_WITHIN_S = 600.0
 
 
 class Server(Protocol):
@@ -44,21 +48,42 @@ async def bus(settings: Settings, stack: contextlib.AsyncExitStack) -> str:
 async def _started(name: str, server: Server, stack: contextlib.AsyncExitStack) -> str:
     url = await server.start()
     stack.push_async_callback(server.stop)
-    await stack.enter_async_context(background(_kept_alive(name, server), name))
+    await stack.enter_async_context(background(Keeper(name, server).run(), name))
     return url
 
 
-async def _kept_alive(name: str, server: Server) -> None:
-    """One that ends by itself (killed for want of memory, say) is started again; the loops wait meanwhile."""
-    started_at = float("-inf")
-    while True:
-        log.error("server_ended", server=name, exit_code=await server.wait())
-        await server.stop()
-        while server.pid is None:
-            # At once, unless we have only just tried: one that cannot run would keep a core busy.
-            await asyncio.sleep(max(0, started_at + RETRY_S - time.monotonic()))
-            started_at = time.monotonic()
-            try:
-                await server.start()
-            except Exception as error:  # whatever it was, there is nothing better to do than to try again
-                log.warning("server_did_not_start", server=name, why=str(error))
+class Keeper:
+    """Starts a server again that ended by itself (killed for want of memory, say); the loops wait meanwhile."""
+
+    def __init__(self, name: str, server: Server) -> None:
+        self._name = name
+        self._server = server
+        self._started_at = float("-inf")
+
+    async def run(self) -> None:
+        await Loop(self._name, self._turn, interval_s=LOOK_EVERY_S, turn_s=STARTS_WITHIN_S).run()
+
+    async def _turn(self) -> float:
+        if self._server.pid is not None and not await self._has_ended():
+            return 0.0
+        # At once, unless it was tried just now: one that cannot run would keep a core busy.
+        wait_s = self._started_at + RETRY_S - time.monotonic()
+        if wait_s > 0:
+            return wait_s
+        self._started_at = time.monotonic()
+        try:
+            await self._server.start()
+        except Exception as error:  # whatever it was, there is nothing better to do than to try again
+            log.warning("server_did_not_start", server=self._name, why=str(error))
+        return 0.0
+
+    async def _has_ended(self) -> bool:
+        """Looks for `LOOK_EVERY_S`."""
+        try:
+            async with asyncio.timeout(LOOK_EVERY_S):
+                code = await self._server.wait()
+        except TimeoutError:
+            return False
+        log.error("server_ended", server=self._name, exit_code=code)
+        await self._server.stop()
+        return True

@@ -11,6 +11,7 @@ from torpor.api.app import Health
 from torpor.bus.redis import Bus
 from torpor.control.coordinator import Coordinator
 from torpor.domain.errors import TorporError
+from torpor.loops import standings
 from torpor.ports import Archives
 from torpor.settings import Settings
 from torpor.store.database import Database
@@ -39,14 +40,18 @@ def health(settings: Settings, database: Database, archives: Archives, bus: Bus,
             "archive_store": bool(has_archives),
             "leader": leader,
             "held_back": held_back or [],
+            "stalled_loops": sorted(name for name, loop in standings().items() if loop.is_stalled),
+            "loops": _loops_out(),
         }
-        is_fresh = True
+        is_fresh, is_led = True, leader is not None
         if coordinator is not None:
+            # The row may still name this process after its duties have ended.
+            is_led = is_led and (leader != coordinator.node_id or coordinator.is_leader)
             age_s = coordinator.last_look_age_s
             is_fresh = age_s is not None and age_s < STALE_LOOK_FACTOR * settings.reconciler_interval
             said["last_look_age_seconds"] = round(age_s, 3) if age_s is not None else None
-        is_ready = held_back == [] and said["bus"] and said["archive_store"] and leader is not None and is_fresh
-        return {"ready": is_ready, **said}
+        has_services = held_back == [] and said["bus"] and said["archive_store"]
+        return {"ready": has_services and is_led and is_fresh and not said["stalled_loops"], **said}
 
     async def lead() -> dict[str, Any]:
         living = await members(database)
@@ -57,6 +62,7 @@ def health(settings: Settings, database: Database, archives: Archives, bus: Bus,
             "epoch": coordinator.life if coordinator else None,
             "term": coordinator.term if coordinator else None,
             "members": [_member_out(one) for one in living],
+            "loops": _loops_out(),
         }
 
     return Health(ready=ready, coordinator=lead)
@@ -74,6 +80,13 @@ async def until_ready(checks: Health, within_s: float) -> None:
 
 async def _held_back(service: ServiceStore) -> list[str]:
     return [latch.provider for latch in await service.latches() if latch.released_at is None]
+
+
+def _loops_out() -> dict[str, Any]:
+    return {
+        name: {"last_turn_age_seconds": round(loop.last_turn_age_s, 1), "restarts": loop.restarts}
+        for name, loop in sorted(standings().items())
+    }
 
 
 def _member_out(member: Member) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import structlog
 import uvicorn
 
 from torpor.domain.errors import Hopeless, Refused, TorporError
+from torpor.loops import stop
 from torpor.proxy.front import Front
 from torpor.store.database import Database, Role
 
@@ -134,8 +135,7 @@ async def background(work: Any, name: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await stop(task)
 
 
 async def _watched(work: Any, name: str) -> None:

@@ -16,5 +16,7 @@ class Feed:
         if messages:
             await self._bus.ask(*(("PUBLISH", channel, message) for channel, message in messages))
 
-    async def listen(self, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None]) -> None:
-        await listen(self._bus, pattern, on_message, on_gap)
+    async def listen(
+        self, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None], *, name: str = "feed"
+    ) -> None:
+        await listen(self._bus, pattern, on_message, on_gap, name=name)

@@ -37,7 +37,7 @@ class Hints:
             if ids or not words:
                 on_hint(*ids)
 
-        await listen(self._bus, CHANNEL, heard, on_hint)
+        await listen(self._bus, CHANNEL, heard, on_hint, name="hints")
 
     async def _publish(self) -> None:
         """One message at a time: what is said meanwhile goes with the next."""

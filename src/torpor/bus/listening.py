@@ -1,12 +1,12 @@
 """How is a channel listened to for ever, and when may something have been missed?"""
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Unavailable
+from torpor.loops import Loop
 
 log = structlog.get_logger()
 
@@ -14,22 +14,36 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
 
-async def listen(bus: Bus, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None]) -> None:
+async def listen(
+    bus: Bus, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None], *, name: str
+) -> None:
     """Until cancelled. `on_gap` is called once messages are heard again: whoever then reads the database misses nothing."""
-    pause_s = FIRST_PAUSE_S
-    was_lost = False
-    while True:
+    ear = _Ear(bus, pattern, on_message, on_gap)
+    await Loop(name, ear.listen, interval_s=LONGEST_PAUSE_S).run()
+
+
+class _Ear:
+    def __init__(self, bus: Bus, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None]) -> None:
+        self._bus = bus
+        self._pattern = pattern
+        self._on_message = on_message
+        self._on_gap = on_gap
+        self._was_lost = False
+        self._pause_s = FIRST_PAUSE_S
+
+    async def listen(self) -> float:
+        """Until the connection is lost; how long to wait before the next."""
+        was_lost, self._was_lost = self._was_lost, True
         try:
-            async with bus.subscribed(pattern) as subscription:
+            async with self._bus.subscribed(self._pattern) as subscription:
                 if was_lost:
-                    log.info("bus_heard_again", pattern=pattern)
-                    on_gap()
-                pause_s, was_lost = FIRST_PAUSE_S, False
+                    log.info("bus_heard_again", pattern=self._pattern)
+                    self._on_gap()
+                was_lost, self._pause_s = False, FIRST_PAUSE_S
                 while True:
-                    on_message(*await subscription.next())
+                    self._on_message(*await subscription.next())
         except Unavailable as out:
             if not was_lost:
-                log.warning("bus_lost", pattern=pattern, why=out.message)
-            was_lost = True
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                log.warning("bus_lost", pattern=self._pattern, why=out.message)
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return pause_s

@@ -15,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
 from torpor.domain.errors import Refused, Unavailable
+from torpor.loops import heeding_cancellation, stop, turned
 
 log = structlog.get_logger()
 
@@ -73,16 +74,6 @@ def pool_of(url: str, connections: int) -> Any:
     return pool
 
 
-@contextlib.contextmanager
-def heeding_cancellation() -> Iterator[None]:
-    """redis-py waits by `asyncio.wait_for`, which before 3.12 swallows a cancellation that comes just as it returns."""
-    task = asyncio.current_task()
-    before = task.cancelling() if task is not None else 0
-    yield
-    if task is not None and task.cancelling() > before:
-        raise asyncio.CancelledError
-
-
 class Subscription:
     """One connection that hears a pattern, until it breaks."""
 
@@ -92,6 +83,7 @@ class Subscription:
     async def next(self) -> tuple[str, bytes]:
         """The next (channel, message); Unavailable when the connection is lost, or when its other end lives no more."""
         was_asked = False
+        # No iteration catches anything, so none can lose a cancellation.
         with translated():
             while True:
                 with heeding_cancellation():
@@ -101,6 +93,7 @@ class Subscription:
                     if heard is None:
                         await self._connection.send_command("PING")
                 was_asked = heard is None
+                turned()
                 if heard and heard[0] == b"pmessage":
                     return heard[2].decode(errors="replace"), heard[3]
 
@@ -132,9 +125,7 @@ class Bus:
         self._is_closed = True
         if self._background:
             await asyncio.wait(self._background, timeout=GOODBYE_S)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await stop(*self._background)
         # A connection that was lost under way is not worth waiting for.
         with contextlib.suppress(*UNREACHABLE):
             await self._client.aclose()

@@ -46,7 +46,9 @@ class Revocations:
         """Whatever this user is recognised by may be gone, or may mean something else."""
         await self._tell(Revoked(user_id=user_id))
 
-    async def listen(self, on_revoked: Callable[[Revoked], None], on_gap: Callable[[], None]) -> None:
+    async def listen(
+        self, on_revoked: Callable[[Revoked], None], on_gap: Callable[[], None], *, name: str = "revocations"
+    ) -> None:
         """Until cancelled. What is said in this process is heard at once, and then again."""
 
         def heard(_channel: str, message: bytes) -> None:
@@ -56,7 +58,7 @@ class Revocations:
 
         self._ears.append(on_revoked)
         try:
-            await listen(self._bus, CHANNEL, heard, on_gap)
+            await listen(self._bus, CHANNEL, heard, on_gap, name=name)
         finally:
             self._ears.remove(on_revoked)
 

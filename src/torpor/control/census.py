@@ -4,14 +4,16 @@ import asyncio
 
 from torpor import metrics
 from torpor.domain.states import Phase
+from torpor.loops import TURN_S
 from torpor.store.for_controller import ControllerStore
 
 
 class Census:
     """A duty of the leader."""
 
-    name = "membership"
+    name = "census"
     interval_s = 60.0
+    turn_s = TURN_S
 
     def __init__(self, store: ControllerStore) -> None:
         self.wake = asyncio.Event()

@@ -20,6 +20,7 @@ from torpor.domain.backoff import backoff_s
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import MARKS, Action, Decision, Retention, Terms, Why
+from torpor.loops import turned
 from torpor.orphans import NAMED_AT_MOST, Look, decisions, look, strangers
 from torpor.ports import Archives
 from torpor.store.collecting import CollectingStore, Compared, Totals
@@ -33,6 +34,8 @@ RETRY_S = 60.0
 HANDFUL = 32
 """So many are given up at once, right before they are removed."""
 REMOVALS_AT_ONCE = 2
+STEP_S = 600.0
+"""How long one step of a collection may take: a page of the store's listing, or a large archive to be removed."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class _Tally:
     @contextlib.contextmanager
     def alone(self, what: str) -> Iterator[None]:
         """Whatever is wrong with this one is noted, and stops no other."""
+        turned()
         try:
             yield
         except (Deposed, Unavailable):
@@ -81,6 +85,7 @@ class Collector:
         self._every_s = every_s
         self._skipped = 0
         self.interval_s = min(every_s, ASKED_EVERY_S)
+        self.turn_s = STEP_S
         self.wake = asyncio.Event()
 
     async def do(self, term: int) -> None:

@@ -46,6 +46,7 @@ from torpor.domain.planner import (
 from torpor.domain.reconcile import Decision, reconcile
 from torpor.domain.records import Change, Observation, Overtaken, Report, Survey, Workspace
 from torpor.domain.states import Operation, Stage
+from torpor.loops import TURN_S, Loop
 from torpor.portions import in_portions
 from torpor.store.for_controller import ControllerStore, Hold, Loaded
 
@@ -61,6 +62,12 @@ FIRST_REFUSAL_S = 0.02
 # A provider that hangs is as good as out.
 OBSERVING_S = 60.0
 TELLING_S = 2.0
+# How long a look may take: a provider that hangs, and the statements before and after it.
+LOOK_S = OBSERVING_S + TURN_S
+
+
+class LooksFailed(Unavailable):
+    """Too many looks at everything failed in a row: this life ends, and another one begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ class Controller:
         self._knobs = knobs
         self._listeners = listeners or Listeners()
         self._draws = draws or Draws()
+        self._idle_s = intervals.idle_s
         self._pace = Pace(intervals, self._draws.monotonic)
         self._flights = Flights(
             hands, may_act=life.lives, parallel=parallel, on_end=self._pace.hint, monotonic=self._draws.monotonic
@@ -147,24 +155,26 @@ class Controller:
 
     async def run(self) -> None:
         """Until cancelled, deposed, or without success for too long. An error costs one look, not the loop."""
+        loop = Loop("controller", self._turn, interval_s=self._idle_s, turn_s=LOOK_S, ends_on=(Deposed, LooksFailed))
         try:
-            while True:
-                due = await self._pace.next()
-                try:
-                    with metrics.reconcile_seconds.time():
-                        await self.look(due)
-                except Deposed:
-                    raise
-                except Unavailable as out:
-                    log.warning("look_skipped", why=out.message)
-                    self._look_later(due)
-                except Exception:
-                    log.exception("look_broke")
-                    self._look_later(due)
-                if self._failed_looks >= MAX_FAILED_LOOKS:
-                    raise Unavailable(f"{self._failed_looks} looks at everything failed in a row")
+            await loop.run()
         finally:
             await self._flights.end_all()
+
+    async def _turn(self) -> float:
+        """Wait until a look is due, and look. The pace is its own, so the next turn follows at once."""
+        due = await self._pace.next()
+        try:
+            with metrics.reconcile_seconds.time():
+                await self.look(due)
+        except Deposed:
+            raise
+        except BaseException as error:
+            self._look_later(due)
+            if self._failed_looks >= MAX_FAILED_LOOKS and isinstance(error, Exception):
+                raise LooksFailed(f"{self._failed_looks} looks at everything failed in a row") from error
+            raise
+        return 0.0
 
     async def look(self, only: frozenset[str] | None = None) -> None:
         """One pass over everything that needs a look, or over these."""

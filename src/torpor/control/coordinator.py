@@ -4,12 +4,11 @@ It lives (`membership`), looks after the workspaces of its shards (`controller`)
 carries out the duties that must run once. A life that ends takes all of it along, and another one begins by itself.
 """
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import structlog
 
@@ -18,6 +17,7 @@ from torpor.control.controller import Controller
 from torpor.control.duties import Duty, tend
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.domain.errors import Deposed, TorporError, Unavailable
+from torpor.loops import Loop, begin, first_to_end, stop, together
 from torpor.store.for_controller import ControllerStore
 from torpor.store.leader import Leadership
 from torpor.store.members import Member
@@ -98,17 +98,16 @@ class Coordinator:
 
     async def run(self) -> None:
         """Until cancelled: one life after the other."""
-        while True:
-            try:
-                membership, self._joined = self._joined or self._new_membership(), None
-                if not membership.lives():
-                    await membership.join()
-                await self._live(membership)
-            except TorporError as error:
-                log.warning("life_ended", node=self.node_id, why=error.message)
-            except Exception:
-                log.exception("life_broke")
-            await asyncio.sleep(BETWEEN_LIVES_S)
+        await Loop("coordinator", self._live_once, interval_s=BETWEEN_LIVES_S).run()
+
+    async def _live_once(self) -> None:
+        membership, self._joined = self._joined or self._new_membership(), None
+        try:
+            if not membership.lives():
+                await membership.join()
+            await self._live(membership)
+        except TorporError as error:
+            log.warning("life_ended", node=self.node_id, why=error.message)
 
     def _new_membership(self) -> Membership:
         return Membership(self._store, self._identity, self._heartbeat, on_change=self.hint)
@@ -117,22 +116,21 @@ class Coordinator:
         self._membership = membership
         self.controller = self._make_controller(membership)
         try:
-            await _first_to_end(membership.keep(), self.controller.run(), self._stand_for_lead(membership))
+            await together(membership.keep(), self.controller.run(), self._stand_for_lead(membership))
         finally:
             self.controller, self._membership = None, None
             await membership.leave()
 
     async def _stand_for_lead(self, membership: Membership) -> None:
-        while True:
-            try:
-                async with self._leadership() as leadership:
-                    if leadership is not None:
-                        await self._lead(leadership, membership)
-            except (Unavailable, Deposed) as error:
-                log.warning("not_leading", why=error.message)
-            except Exception:
-                log.exception("lead_broke")
-            await asyncio.sleep(self._lock.retry_s)
+        await Loop("lead", partial(self._lead_once, membership), interval_s=self._lock.retry_s).run()
+
+    async def _lead_once(self, membership: Membership) -> None:
+        try:
+            async with self._leadership() as leadership:
+                if leadership is not None:
+                    await self._lead(leadership, membership)
+        except (Unavailable, Deposed) as error:
+            log.warning("not_leading", why=error.message)
 
     @contextlib.asynccontextmanager
     async def _leadership(self) -> AsyncIterator[Leadership | None]:
@@ -149,24 +147,14 @@ class Coordinator:
         self.term, self._led_since = term, time.monotonic()
         metrics.is_leader.set(1)
         log.info("leading", node=self.node_id, life=membership.life, term=term)
+        tasks = begin(leadership.wait_until_lost(), *(tend(duty, term) for duty in self._duties))
         try:
-            await _first_to_end(leadership.wait_until_lost(), *(tend(duty, term) for duty in self._duties))
+            await first_to_end(tasks)
         finally:
+            # Before the duties are stopped, which may take a while: a process whose duties end does not lead.
             self.term = None
             metrics.is_leader.set(0)
+            await stop(*tasks)
             for duty in self._duties:
                 duty.rest()
             await leadership.end_term(term)
-
-
-async def _first_to_end(*work: Coroutine[Any, Any, None]) -> None:
-    """Until one of them ends, which ends them all; what it raised is raised."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

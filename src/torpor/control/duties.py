@@ -4,18 +4,18 @@ Duties of the leader. One that fails skips its turn and no other's; one that fin
 """
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
-import structlog
-
-from torpor.domain.errors import Deposed, Unavailable
-
-log = structlog.get_logger()
+from torpor.domain.errors import Deposed
+from torpor.loops import Loop
 
 
 class Duty(Protocol):
     name: str
     interval_s: float
+    turn_s: float
+    """How long a turn may take without a call of `loops.turned`."""
     wake: asyncio.Event
     """Set: there is something to do now."""
 
@@ -30,18 +30,6 @@ class Duty(Protocol):
 
 async def tend(duty: Duty, term: int) -> None:
     """Until cancelled, or Deposed."""
-    while True:
-        duty.wake.clear()
-        try:
-            await duty.do(term)
-        except Deposed:
-            raise
-        except Unavailable as out:
-            log.warning("duty_skipped", duty=duty.name, why=out.message)
-        except Exception:
-            log.exception("duty_broke", duty=duty.name)
-        try:
-            async with asyncio.timeout(duty.interval_s):
-                await duty.wake.wait()
-        except TimeoutError:
-            continue
+    turn = partial(duty.do, term)
+    loop = Loop(duty.name, turn, interval_s=duty.interval_s, turn_s=duty.turn_s, wake=duty.wake, ends_on=(Deposed,))
+    await loop.run()

@@ -14,6 +14,7 @@ from torpor import metrics
 from torpor.domain.errors import Unavailable
 from torpor.domain.events import channels, to_message
 from torpor.domain.records import Workspace
+from torpor.loops import TURN_S, turned
 from torpor.ports import Feed
 from torpor.store.events import Batch, Outbox, tellable
 
@@ -39,6 +40,7 @@ class EventPublisher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.interval_s = interval_s
+        self.turn_s = TURN_S
         self.wake = asyncio.Event()
         self._outbox = outbox
         self._feed = feed
@@ -58,6 +60,7 @@ class EventPublisher:
             is_heard = is_heard and await self._publish(batch)
             if not batch.is_full:
                 break
+            turned()
             if is_first:
                 await self._outbox.warn_of_many()
                 is_first = False

@@ -16,6 +16,7 @@ from torpor.domain.effects import Effect, Pack, Restore
 from torpor.domain.errors import Reason
 from torpor.domain.records import Broke, Report, Workspace
 from torpor.domain.settle import Progress
+from torpor.loops import stop
 from torpor.ports import Fence
 
 log = structlog.get_logger()
@@ -101,9 +102,7 @@ class Flights:
     async def end_all(self) -> None:
         """Nothing of ours goes on after us."""
         tasks = [*(flight.task for flight in self._flights.values() if flight.task), *self._fencing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop(*tasks)
 
     async def _fly(self, workspace: Workspace, flight: Flight) -> None:
         def progress(done: int, total: int | None) -> None:

@@ -15,6 +15,7 @@ import structlog
 from torpor.domain.errors import Deposed, Refused, TorporError, Unavailable
 from torpor.domain.shards import shards_of
 from torpor.domain.unconfined import CONFINED, ControllerConfinement
+from torpor.loops import Loop
 from torpor.store.for_controller import ControllerStore
 from torpor.store.members import Member
 
@@ -97,19 +98,24 @@ class Membership:
 
     async def keep(self) -> None:
         """Show signs of life until cancelled; Deposed when one came too late."""
-        while True:
-            await asyncio.sleep(self._heartbeat.interval_s)
-            began = self._monotonic()
-            try:
-                async with asyncio.timeout(max(0.1, self._lives_until - began)):
-                    if not await self._store.live_on(self.life, expiry_s=self._heartbeat.expiry_s):
-                        raise Deposed(f"life {self.life} was given up by the others; it came back too late")
-                    self._lives_until = began + self._heartbeat.expiry_s
-                    await self._look_round()
-            except (Unavailable, TimeoutError) as out:
-                log.warning("heartbeat_missed", life=self.life, why=str(out) or "no answer in time")
-            if not self.lives():
-                raise Deposed(f"life {self.life} could show no sign of life for {self._heartbeat.expiry_s:g} s")
+        interval_s, expiry_s = self._heartbeat.interval_s, self._heartbeat.expiry_s
+        loop = Loop(
+            "membership", self._show_life, interval_s=interval_s, first_after_s=interval_s, turn_s=expiry_s, ends_on=(Deposed,)
+        )
+        await loop.run()
+
+    async def _show_life(self) -> None:
+        began = self._monotonic()
+        try:
+            async with asyncio.timeout(max(0.1, self._lives_until - began)):
+                if not await self._store.live_on(self.life, expiry_s=self._heartbeat.expiry_s):
+                    raise Deposed(f"life {self.life} was given up by the others; it came back too late")
+                self._lives_until = began + self._heartbeat.expiry_s
+                await self._look_round()
+        except (Unavailable, TimeoutError) as out:
+            log.warning("heartbeat_missed", life=self.life, why=str(out) or "no answer in time")
+        if not self.lives():
+            raise Deposed(f"life {self.life} could show no sign of life for {self._heartbeat.expiry_s:g} s")
 
     async def leave(self) -> None:
         """The others need not wait for us to expire."""

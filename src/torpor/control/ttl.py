@@ -15,6 +15,7 @@ from torpor.domain.errors import Deposed
 from torpor.domain.idle import BusSays, Facts, GoDown, decide, has_outlived_ttl
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
+from torpor.loops import TURN_S, turned
 from torpor.store.for_service import Due
 from torpor.using import Using
 
@@ -38,6 +39,7 @@ class IdleWatch:
 
     def __init__(self, using: Using, ask: Ask, *, interval_s: float, lease_s: float) -> None:
         self.interval_s = interval_s
+        self.turn_s = TURN_S + lease_s * CONFIRM_AFTER_PART
         self.wake = asyncio.Event()
         self._using = using
         self._ask = ask
@@ -63,6 +65,7 @@ class IdleWatch:
     async def _pages(self, to: Wish) -> AsyncIterator[Sequence[Due]]:
         page = await self._using.due(to, after=None, limit=PAGE)
         while page.last is not None:
+            turned()
             yield page.due
             page = await self._using.due(to, after=page.last, limit=PAGE)
 
@@ -85,6 +88,7 @@ class IdleWatch:
                 self._using.touch(due.workspace.id, due.workspace.standby_ttl_s)
 
     async def _let_sleep(self, workspace: Workspace, to: Wish, term: int) -> None:
+        turned()
         try:
             slept = await self._using.let_sleep(workspace.id, term=term, to=to, ask=self._ask, lease_s=self._lease_s)
         except (Deposed, BusOut):

@@ -14,13 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import structlog
-
-from torpor.activity import FallBack, Touch, WriteDown, not_written, patience_s, retry_s
+from torpor.activity import TURN_S, FallBack, Touch, WriteDown, not_written, patience_s, retry_s
 from torpor.domain.errors import Unavailable
+from torpor.loops import Loop, begin, stop
 from torpor.ports import Activity, Closed
-
-log = structlog.get_logger()
 
 # Of a lease: two renewals may fail before it runs out.
 RENEW_AFTER_PART = 1 / 3
@@ -70,16 +67,16 @@ class ConnectionLeases:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        tasks = [
-            asyncio.create_task(self._run(), name="connection leases"),
-            asyncio.create_task(self._follow_ttls(), name="their TTLs"),
-        ]
+        renew_every_s = self._lease_s * RENEW_AFTER_PART
+        leases = Loop(
+            "leases", self._turn, interval_s=renew_every_s, turn_s=TURN_S, retry_s=retry_s(self._lease_s), wake=self._wake
+        )
+        ttls = Loop("lease-ttls", self._follow_ttls, interval_s=TTLS_EVERY_S, first_after_s=TTLS_EVERY_S)
+        tasks = begin(leases.run(), ttls.run())
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await stop(*tasks)
             await self._fall_back.close()
             # Whoever is still connected will not be for long: nobody is left to renew.
             for tie in list(self._open):
@@ -121,36 +118,28 @@ class ConnectionLeases:
         elif is_live:
             self.touch(tie.workspace_id, tie.idle_s)
 
-    async def _run(self) -> None:
+    async def _turn(self) -> float:
         """One message after the other: a release can never be overtaken by an older renewal."""
-        while True:
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(patience_s(self._lease_s)):
-                    # First of all: however many have closed, whoever is connected stays known.
-                    await self._renew()
-                    await self._release_closed()
-            except (Unavailable, TimeoutError) as out:
-                log.warning("connections_not_told", why=str(out) or type(out).__name__, connections=len(self._open))
-                await self._begin_anew()
-                continue
-            except Exception:
-                # Whatever it was: without renewals everybody who is connected would be put to sleep.
-                log.exception("connections_not_told", connections=len(self._open))
-                await self._begin_anew()
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0, self._renew_at - self.now())):
-                    await self._wake.wait()
+        try:
+            async with asyncio.timeout(patience_s(self._lease_s)):
+                # First of all: however many have closed, whoever is connected stays known.
+                await self._renew()
+                await self._release_closed()
+        except TimeoutError as error:
+            self._begin_anew()
+            raise Unavailable("the bus did not answer in time") from error
+        except BaseException:
+            self._begin_anew()
+            raise
+        return self._renew_at - self.now()
 
-    async def _begin_anew(self) -> None:
+    def _begin_anew(self) -> None:
         """All leases may have run out meanwhile, or be about to."""
         self._renew_at = float("-inf")
         now = self.now()
         self._closed = deque((tie, at) for tie, at in self._closed if at + tie.idle_s > now)
         used = [tie for tie in self._open if tie.is_live] + [tie for tie, _ in self._closed]
         self._fall_back.use({tie.workspace_id for tie in used})
-        await asyncio.sleep(retry_s(self._lease_s))
 
     async def _renew(self) -> None:
         now = self.now()
@@ -185,19 +174,10 @@ class ConnectionLeases:
 
     async def _follow_ttls(self) -> None:
         """What may be changed while connections are open is asked for again now and then."""
-        while True:
-            await asyncio.sleep(TTLS_EVERY_S)
-            try:
-                open_now = {tie.workspace_id for tie in self._open}
-                ttls_s = await self._ttls_of(open_now) if open_now else {}
-            except Unavailable as out:
-                log.debug("ttls_not_told", why=out.message)
-                continue
-            except Exception:
-                log.exception("ttls_not_told")
-                continue
-            for tie in self._open:
-                tie.idle_s = ttls_s.get(tie.workspace_id, tie.idle_s)
+        open_now = {tie.workspace_id for tie in self._open}
+        ttls_s = await self._ttls_of(open_now) if open_now else {}
+        for tie in self._open:
+            tie.idle_s = ttls_s.get(tie.workspace_id, tie.idle_s)
 
 
 class LeasedTie:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from torpor.domain.errors import Unavailable
 from torpor.domain.events import OF_ANY_WORKSPACE, from_message
 from torpor.domain.names import is_name
 from torpor.domain.records import Workspace
+from torpor.loops import Loop, together
 from torpor.ports import Feed
 from torpor.store.events import EventStore
 from torpor.store.for_service import ServiceStore
@@ -28,7 +28,6 @@ HOLDS_FOR_S = 30.0
 NOBODY_FOR_S = 5.0
 HOLDS = 10_000
 POLL_S = 2.0
-RETRY_S = 1.0
 # Something is heard of it while it is read: it is read again, though not for ever.
 READ_AGAIN = 3
 
@@ -139,14 +138,10 @@ class Routes:
 
     async def run(self) -> None:
         """Until cancelled."""
-        listening = asyncio.create_task(self._listen(), name="routes-listening")
-        try:
-            while True:
-                await self._look_for_unheard()
-                await asyncio.sleep(POLL_S)
-        finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+        await together(
+            Loop("routes", self._look_for_unheard, interval_s=POLL_S).run(),
+            self._feed.listen(OF_ANY_WORKSPACE, self._on_message, self.forget_all, name="route-events"),
+        )
 
     def forget(self, workspace_id: str, *names: str) -> None:
         """It has changed, and so has whatever bears or bore one of these names."""
@@ -171,17 +166,6 @@ class Routes:
             self.forget(workspace_id, *([names[workspace_id]] if workspace_id in names else []))
         self._names.clear()
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._feed.listen(OF_ANY_WORKSPACE, self._on_message, self.forget_all)
-            except Unavailable as out:
-                log.warning("routes_not_heard", why=out.message)
-            except Exception:
-                log.exception("routes_not_heard")
-            await asyncio.sleep(RETRY_S)
-            self.forget_all()
-
     def _on_message(self, _channel: str, message: bytes) -> None:
         if self._installation is None:
             # Whose it is cannot be told yet; nothing is kept yet that it could be about.
@@ -203,14 +187,7 @@ class Routes:
 
     async def _look_for_unheard(self) -> None:
         """Whether the database has given out numbers that nobody here has heard of in all this time."""
-        try:
-            newest = await self._events.newest()
-        except Unavailable as out:
-            log.warning("routes_not_followed", why=out.message)
-            return
-        except Exception:
-            log.exception("routes_not_followed")
-            return
+        newest = await self._events.newest()
         is_first, self._installation = self._installation is None, newest.installation
         if is_first or self._newest > self._heard or newest.last_id < self._heard:
             self._heard = newest.last_id

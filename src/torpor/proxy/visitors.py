@@ -6,7 +6,6 @@ where none arrives.
 """
 
 import asyncio
-import contextlib
 import functools
 import hashlib
 import time
@@ -19,6 +18,7 @@ from torpor.accounts import Accounts, Caller
 from torpor.bus.revocations import Revocations, Revoked
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
+from torpor.loops import Loop, together, turned
 from torpor.proxy.knock import Who, who
 from torpor.proxy.usage import Tie, Use
 
@@ -31,7 +31,6 @@ NOBODY_FOR_S = 5.0
 KNOWN_IN_AN_OUTAGE_S = 300.0
 HOLDS = 10_000
 LONGEST_TOKEN = 500
-RETRY_S = 1.0
 
 
 class Visitor:
@@ -178,17 +177,10 @@ class Visitors:
 
     async def run(self) -> None:
         """Until cancelled."""
-        listening = asyncio.create_task(self._listen(), name="visitors-listening")
-        try:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(KNOWN_FOR_S):
-                        await self._missed.wait()
-                self._missed.clear()
-                await self._ask_again()
-        finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+        await together(
+            Loop("visitors", self._ask_again, interval_s=KNOWN_FOR_S, wake=self._missed).run(),
+            self._revocations.listen(self.revoked, self.forget, name="visitor-revocations"),
+        )
 
     def revoked(self, revoked: Revoked) -> None:
         for visitor in self._known_or_open():
@@ -204,20 +196,10 @@ class Visitors:
             visitor.good_until = float("-inf")
         self._missed.set()
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._revocations.listen(self.revoked, self.forget)
-            except Unavailable as out:
-                log.warning("revocations_not_heard", why=out.message)
-            except Exception:
-                log.exception("revocations_not_heard")
-            await asyncio.sleep(RETRY_S)
-            self.forget()
-
     async def _ask_again(self) -> None:
         """About everybody who has something open: nobody may come by whose request it would be asked."""
         for visitor in [one for one in self._known_or_open() if one.uses]:
+            turned()
             try:
                 now = await self._accounts.recognise_again(visitor.caller) if visitor.caller is not None else None
                 if _has_lost(visitor.caller, now):

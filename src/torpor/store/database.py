@@ -1,5 +1,6 @@
 """How is the database reached, and what do its errors mean?"""
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -12,6 +13,7 @@ import structlog
 from asyncpg.exceptions._base import DataError as InvalidInput
 
 from torpor.domain.errors import Refused, Unavailable
+from torpor.loops import heeding_cancellation
 
 log = structlog.get_logger()
 
@@ -56,6 +58,7 @@ WRONG = (
 
 
 STOPPED_AFTER_S = 5
+CLOSES_WITHIN_S = 5.0
 
 
 class Deadlocked(Unavailable):
@@ -140,12 +143,14 @@ class Database:
     async def close(self) -> None:
         # A connection that was lost under way is not worth waiting for.
         with contextlib.suppress(TimeoutError, *UNREACHABLE):
-            await self._pool.close()
+            async with asyncio.timeout(CLOSES_WITHIN_S):
+                await self._pool.close()  # which cuts the connections off when it is cancelled
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         """A connection inside a transaction; Unavailable when the database cannot be asked."""
-        with translated():
+        # On a dead connection a cancelled transaction ends in an InterfaceError.
+        with translated(), heeding_cancellation():
             async with self._pool.acquire(timeout=10) as connection, connection.transaction():
                 yield connection
 
@@ -164,7 +169,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        with translated():
+        with translated(), heeding_cancellation():
             async with self._pool.acquire(timeout=10) as connection:
                 self.statements += 1
                 yield connection

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 
 from torpor.domain.errors import Deposed, Unavailable
+from torpor.loops import heeding_cancellation
 from torpor.store.database import translated, translated_at_the_start
 from torpor.store.queries import FOR_CONTROLLER
 
@@ -19,6 +20,11 @@ CHANGES = "workspace_changes"
 
 # So long may a duty of the leader before us take to end its transaction.
 BLOCKED_AFTER_S = 2.0
+# How often the lock's connection is asked whether it is alive, and how long it may take to answer: a connection through a
+# broken network is never reported as closed.
+ASK_EVERY_S = 5.0
+ANSWERS_WITHIN_S = 10.0
+CLOSES_WITHIN_S = 2.0
 
 
 class Leadership:
@@ -34,7 +40,7 @@ class Leadership:
 
         A leader that is stopped but connected keeps the lock: its connection is ended once it shows no sign of life any more.
         """
-        with translated_at_the_start():
+        with translated_at_the_start(), heeding_cancellation():
             connection = await asyncpg.connect(
                 url, timeout=10, command_timeout=10, server_settings={"application_name": "torpor_leader"}
             )
@@ -48,12 +54,12 @@ class Leadership:
             except BaseException:
                 connection.terminate()
                 raise
-            await connection.close()
+            await _close(connection)
             return None
 
     async def begin_term(self, node_id: str, life: int) -> int:
         """A number higher than every leader's before us; asked on the lock's own connection, so only a leader gets one."""
-        with translated():
+        with translated(), heeding_cancellation():
             beginning = asyncio.ensure_future(self._connection.fetchval(FOR_CONTROLLER["begin_term"], node_id, life))
             try:
                 done, _ = await asyncio.wait((beginning,), timeout=BLOCKED_AFTER_S)
@@ -66,7 +72,7 @@ class Leadership:
 
     async def end_term(self, term: int) -> None:
         """Nobody leads until somebody else does. Where that cannot be written, the life's expiry says it."""
-        with contextlib.suppress(Unavailable), translated():
+        with contextlib.suppress(Unavailable), translated(), heeding_cancellation():
             await self._connection.execute(FOR_CONTROLLER["end_term"], term, timeout=2)
 
     async def _end_who_keeps_the_term(self) -> None:
@@ -74,24 +80,38 @@ class Leadership:
         try:
             await other.execute(FOR_CONTROLLER["end_who_keeps_the_term"], self._connection.get_server_pid())
         finally:
-            await other.close()
+            await _close(other)
 
     async def on_change(self, heard: Callable[[], None]) -> None:
         """Call this whenever a transaction changed a workspace."""
-        with translated():
+        with translated(), heeding_cancellation():
             await self._connection.add_listener(CHANGES, lambda *_: heard())
 
     async def wait_until_lost(self) -> None:
-        await self._lost.wait()
+        """Raises Unavailable when the connection is closed, or does not answer."""
+        while not self._lost.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_EVERY_S):
+                    await self._lost.wait()
+                    break
+            with translated(), heeding_cancellation():
+                await self._connection.execute("SELECT", timeout=ANSWERS_WITHIN_S)
         raise Unavailable("the connection that holds the lock was lost")
 
     async def give_up(self) -> None:
-        # A connection that does not answer is not worth waiting for: without it the lock is gone as well.
-        try:
-            async with asyncio.timeout(2):
-                await self._connection.close()
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            self._connection.terminate()
+        await _close(self._connection)
+
+
+async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Close it, and with it the lock it may hold. One that does not answer is cut off."""
+    try:
+        with heeding_cancellation():
+            async with asyncio.timeout(CLOSES_WITHIN_S):
+                await connection.close()
+    except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        pass
+    finally:
+        connection.terminate()
 
 
 async def require_term(connection: Any, term: int) -> None:

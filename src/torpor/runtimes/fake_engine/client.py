@@ -10,6 +10,7 @@ from typing import Any
 
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
+from torpor.loops import heeding_cancellation, stop
 from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven, Shell
 from torpor.runtimes.fake import FakeArchives, FakeWorld
 from torpor.runtimes.fake_engine.programs import PROGRAM, SHELL, preamble, programs_path
@@ -159,8 +160,7 @@ class RemoteFake:
 
     async def close(self) -> None:
         if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+            await stop(self._following)
             self._following = None
         await self._line.close()
 
@@ -168,7 +168,8 @@ class RemoteFake:
         known: Words | None = None
         while True:
             try:
-                known, running = await self._line.ask("follow", known)
+                with heeding_cancellation():
+                    known, running = await self._line.ask("follow", known)
             except TorporError:
                 known, running = None, []
                 await asyncio.sleep(AGAIN_S)

@@ -201,6 +201,7 @@ export interface Readiness {
   archive_store: boolean;
   leader: string | null;
   held_back: string[];
+  stalled_loops: string[];
   last_look_age_seconds?: number | null;
 }
 

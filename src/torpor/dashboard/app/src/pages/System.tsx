@@ -96,6 +96,7 @@ function Health() {
     ["Archive store", said?.archive_store, ""],
     ["A leader", said ? said.leader !== null : undefined, ""],
     ["Nothing held back", said ? said.held_back.length === 0 : undefined, said?.held_back.join(", ") ?? ""],
+    ["Every loop turns", said ? said.stalled_loops.length === 0 : undefined, said?.stalled_loops.join(", ") ?? ""],
   ];
   return (
     <Card title="Health" aside={said && <Badge kind={said.ready ? "good" : "bad"}>{said.ready ? "ready" : "not ready"}</Badge>}>

@@ -1,0 +1,68 @@
+"""Does readiness say which loop does not turn?"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.control.test_cut_connections import running
+from torpor.api.app import make_health_app
+from torpor.assemble.health import health
+from torpor.bus.redis import Bus
+from torpor.loops import Loop, begin, stop
+from torpor.runtimes.fake import FakeArchives, FakeWorld
+from torpor.settings import load
+from torpor.store.database import Database, Role
+
+pytestmark = pytest.mark.anyio
+
+
+async def until(answer: Callable[[], Awaitable[httpx.Response]], status: int) -> dict[str, Any]:
+    deadline = time.monotonic() + 20
+    while (said := await answer()).status_code != status:
+        assert time.monotonic() < deadline, said.text
+        await asyncio.sleep(0.02)
+    body: dict[str, Any] = said.json()
+    return body
+
+
+async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_turns_again(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    hangs, may_turn = asyncio.Event(), asyncio.Event()
+
+    async def turn() -> None:
+        if hangs.is_set() and not may_turn.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await may_turn.wait()
+
+    async with contextlib.AsyncExitStack() as stack:
+        database = await Database.open(database_url, Role.SERVICE)
+        stack.push_async_callback(database.close)
+        bus = await Bus.open(redis_url)
+        stack.push_async_callback(bus.close)
+        here = await stack.enter_async_context(running(database_url))
+        checks = health(load({"HOME": str(tmp_path)}), database, FakeArchives(FakeWorld()), bus, here.coordinator)
+        transport = httpx.ASGITransport(make_health_app(checks))
+        client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://torpor"))
+        stack.push_async_callback(stop, *begin(Loop("hanging", turn, interval_s=0.02, turn_s=0.06).run()))
+
+        said = await until(lambda: client.get("/health/ready"), 200)
+        assert said["stalled_loops"] == []
+        assert {"controller", "coordinator", "duty-0", "hanging", "lead", "membership"} <= said["loops"].keys()
+        assert said["loops"]["controller"]["last_turn_age_seconds"] < 20
+        hangs.set()
+        said = await until(lambda: client.get("/health/ready"), 503)
+        assert said["stalled_loops"] == ["hanging"]
+        may_turn.set()
+        said = await until(lambda: client.get("/health/ready"), 200)
+        assert said["loops"]["hanging"]["restarts"] == 1
+        led = (await client.get("/health/coordinator")).json()
+        assert led["is_leader"]
+        assert led["loops"].keys() == said["loops"].keys()

@@ -1,0 +1,169 @@
+"""Do the leader's duties and the controller go on after the database's connections are cut?
+
+Each duty here holds a transaction and waits for something else in it, as the idle watch does when it asks the bus. When the
+duty is cancelled while its connection is dead, asyncpg raises InterfaceError in place of CancelledError.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.control.plant import FAST, make_controller
+from torpor.control.coordinator import Coordinator, Lock
+from torpor.control.membership import Heartbeat, Identity
+from torpor.runtimes.fake import FakeWorld
+from torpor.store.database import Database, Role
+from torpor.store.embedded import EmbeddedPostgres, processes_in
+from torpor.store.for_controller import ControllerStore
+from torpor.store.leader import require_term
+from torpor.store.migrate import migrate
+
+pytestmark = pytest.mark.anyio
+
+HEARTBEAT = Heartbeat(interval_s=0.1, expiry_s=1.0)
+LOCK_ID = 54321
+ROUNDS = 6
+TURNS_AGAIN_S = 30.0
+ENDS_WITHIN_S = 25.0
+
+
+@dataclass
+class InTransaction:
+    """A duty that spends its turns inside a transaction."""
+
+    database: Database
+    name: str
+    interval_s: float = 0.01
+    turn_s: float = 5.0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    turns: Counter[int] = field(default_factory=Counter)
+    """Of each term."""
+
+    def rest(self) -> None: ...
+
+    async def do(self, term: int) -> None:
+        async with self.database.transaction() as connection:
+            await require_term(connection, term)
+            await asyncio.sleep(0.3)
+            await connection.fetchval("SELECT 1")
+        self.turns[term] += 1
+
+
+@dataclass
+class Running:
+    database_url: str
+    coordinator: Coordinator
+    duties: list[InTransaction]
+
+    async def until_everything_turns(self, after_term: int = 0) -> int:
+        """The term, once it is a later one, its lock is held, and every duty and the controller have done something in it."""
+        term = await self._until_term(after_term)
+        await until(lambda: all(duty.turns.get(term, 0) > 1 for duty in self.duties), "every duty turns")
+        controller = self.coordinator.controller
+        assert controller is not None
+        looks = controller.tally.looks
+        controller.hint()
+        await until(lambda: controller.tally.looks > looks, "the controller looks")
+        return term
+
+    async def _until_term(self, after_term: int) -> int:
+        await until(lambda: (self.coordinator.term or 0) > after_term, f"a term after {after_term}")
+        owner = await asyncpg.connect(self.database_url)
+        held = await owner.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $1", LOCK_ID)
+        await owner.close()
+        assert held == 1, "it claims to lead without the lock"
+        assert self.coordinator.term is not None
+        return self.coordinator.term
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + TURNS_AGAIN_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {TURNS_AGAIN_S:g} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def running(database_url: str) -> AsyncIterator[Running]:
+    database = await Database.open(database_url, Role.CONTROLLER)
+    store, world = ControllerStore(database, provider="fake"), FakeWorld()
+    duties = [InTransaction(database, f"duty-{number}") for number in range(3)]
+    coordinator = Coordinator(
+        store,
+        Identity("ada", "fake:w", False),
+        HEARTBEAT,
+        Lock(database_url, lock_id=LOCK_ID, retry_s=0.1),
+        make_controller=lambda membership: make_controller(store, world, membership, FAST, parallel=4),
+        duties=duties,
+        on_change=lambda: None,
+    )
+    task = asyncio.create_task(coordinator.run())
+    try:
+        yield Running(database_url, coordinator, duties)
+    finally:
+        task.cancel()
+        _, left = await asyncio.wait({task}, timeout=ENDS_WITHIN_S)
+        assert not left, "the coordinator does not end"
+        async with asyncio.timeout(ENDS_WITHIN_S):
+            await database.close()
+
+
+async def terminate_all_backends(database_url: str) -> None:
+    owner = await asyncpg.connect(database_url)
+    await owner.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await owner.close()
+
+
+@contextlib.contextmanager
+def stopped(server: EmbeddedPostgres) -> Iterator[None]:
+    """SIGSTOP to every process of this server, and SIGCONT afterwards."""
+    pids = processes_in(server.cluster)
+    assert server.pid in pids
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+async def test_every_duty_turns_again_after_all_backends_are_terminated_at_once(database_url: str) -> None:
+    async with running(database_url) as here:
+        term = await here.until_everything_turns()
+        for _ in range(ROUNDS):
+            await terminate_all_backends(database_url)
+            term = await here.until_everything_turns(after_term=term)
+
+
+async def test_every_duty_turns_again_after_postgresql_is_stopped_and_continued(tmp_path: Path) -> None:
+    async with EmbeddedPostgres(tmp_path / "postgres", durable=False) as server:
+        await migrate(server.dsn)
+        async with running(server.dsn) as here:
+            term = await here.until_everything_turns()
+            for _ in range(2):
+                with stopped(server):
+                    # For longer than a life lasts without a sign, so that the life and its duties end meanwhile.
+                    await asyncio.sleep(3 * HEARTBEAT.expiry_s)
+                term = await here.until_everything_turns(after_term=term)
+
+
+async def test_the_coordinator_ends_while_postgresql_is_stopped(tmp_path: Path) -> None:
+    async with EmbeddedPostgres(tmp_path / "postgres", durable=False) as server:
+        await migrate(server.dsn)
+        with contextlib.ExitStack() as stack:
+            async with running(server.dsn) as here:
+                await here.until_everything_turns()
+                stack.enter_context(stopped(server))
