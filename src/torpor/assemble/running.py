@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import structlog
 import uvicorn
 
+from torpor import socket_folders
 from torpor.domain.errors import Hopeless, Refused, TorporError
 from torpor.loops import stop
 from torpor.proxy.front import Front
@@ -185,5 +185,6 @@ async def serving(app: Any, path: Path) -> AsyncIterator[None]:
 
 
 async def short_folder(stack: contextlib.AsyncExitStack) -> Path:
-    """A private folder whose sockets have short names: the kernel allows them 107 bytes."""
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))
+    """A private folder whose sockets have short names; those of processes that were killed are removed first."""
+    await asyncio.to_thread(socket_folders.sweep)
+    return stack.enter_context(socket_folders.hold_new()).folder

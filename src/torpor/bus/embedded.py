@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+from torpor import socket_folders
 from torpor.bus import launch
 from torpor.domain.errors import Hopeless, Unavailable
 
@@ -81,7 +82,7 @@ def socket_path(data_dir: Path) -> Path:
     if len(os.fsencode(inside)) <= SOCKET_NAME_LIMIT_BYTES:
         return inside
     folder = f"torpor-bus-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:20]}"
-    return Path("/tmp") / folder / "valkey.sock"  # noqa: S108 - whose it is is checked before it is used
+    return socket_folders.root() / folder / "valkey.sock"
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -111,6 +112,7 @@ class EmbeddedValkey:
         self.socket = socket_path(self.data_dir)
         self.log = self.data_dir / "valkey.log"
         self._lock: int | None = None
+        self._held_folder: socket_folders.Held | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._said_before_bytes = 0
 
@@ -151,6 +153,9 @@ class EmbeddedValkey:
                 await self._end(process)
         finally:
             self._process = None
+            if self._held_folder is not None:
+                self._held_folder.release()
+                self._held_folder = None
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
@@ -195,11 +200,10 @@ class EmbeddedValkey:
         folder = self.socket.parent
         try:
             self.data.mkdir(mode=0o700, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-            # Under /tmp somebody else may have been first; then what we would trust is theirs.
-            seen = folder.lstat()
-            if folder.is_symlink() or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
-                raise Hopeless(f"{folder} must be a folder of ours with mode 0700; remove it or find out who made it")
+            if folder.parent == self.data_dir:
+                socket_folders.make_private(folder)
+            else:
+                self._held_folder = socket_folders.hold(folder)
             self.socket.unlink(missing_ok=True)
             if self.log.exists():
                 self.log.replace(self.data_dir / "valkey.log.1")

@@ -32,6 +32,7 @@ from urllib.parse import quote
 
 import asyncpg
 
+from torpor import socket_folders
 from torpor.domain.errors import Hopeless, Unavailable
 from torpor.store import launch
 
@@ -111,7 +112,7 @@ def socket_folder(data_dir: Path) -> Path:
     inside = data_dir / "socket"
     if len(os.fsencode(inside / f".s.PGSQL.{PORT}.lock")) <= SOCKET_NAME_LIMIT_BYTES:
         return inside
-    return Path("/tmp") / f"torpor-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:20]}"  # noqa: S108 - checked below
+    return socket_folders.root() / f"torpor-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:20]}"
 
 
 def processes_in(cluster: Path) -> list[int]:
@@ -149,6 +150,7 @@ class EmbeddedPostgres:
         self._mode = ""
         self._major = 0
         self._lock: int | None = None
+        self._held_folder: socket_folders.Held | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._logging: asyncio.Task[None] | None = None
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -206,6 +208,9 @@ class EmbeddedPostgres:
                 await self._logging
         finally:
             self._process = self._logging = None
+            if self._held_folder is not None:
+                self._held_folder.release()
+                self._held_folder = None
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
@@ -334,14 +339,15 @@ class EmbeddedPostgres:
                 os.chown(inner, owner, owner if self._mode == "nobody" else os.getegid(), follow_symlinks=False)
 
     def _ensure_socket_folder(self) -> None:
-        self.socket.mkdir(mode=0o700, exist_ok=True)
-        # Under /tmp somebody else may have been first; then what we would trust is theirs.
-        seen = self.socket.lstat()
-        if self.socket.is_symlink() or seen.st_uid not in {os.geteuid(), launch.NOBODY} or seen.st_mode & 0o077:
-            raise Hopeless(f"{self.socket} must be a folder of ours with mode 0700; remove it or find out who made it")
+        owners = frozenset({os.geteuid(), launch.NOBODY})
+        if self.socket.parent == self.data_dir:
+            socket_folders.make_private(self.socket, owners)
+        else:
+            self._held_folder = socket_folders.hold(self.socket, owners)
         self._ensure_owner(self.socket)
         for stale in self.socket.iterdir():
-            stale.unlink()
+            if stale.name != socket_folders.LOCK:
+                stale.unlink()
 
     async def _run(self) -> None:
         settings = {**SETTINGS, "unix_socket_directories": str(self.socket)}
