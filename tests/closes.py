@@ -3,16 +3,16 @@
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 TRACER = ("strace", "-D", "-f", "-q", "--seccomp-bpf", "-e", "trace=close,clone,clone3", "-o")
 # Only threads are begun with a place for their number in the parent; forks are not.
 THREAD_BEGUN = re.compile(r"^(\d+) +.*\bclone3?\b.*parent_tid=\[(\d+)\]")
 CLOSE_FAILED = re.compile(r"^(\d+) +.*\bclose\b.* = -1 EBADF")
-WRITTEN_WITHIN_S = 30.0
 
 
 def strace(output: Path, *, delay_us: int = 0) -> tuple[str, ...]:
@@ -43,10 +43,10 @@ def failed_closes(output: Path) -> list[str]:
 
 def _written(output: Path) -> list[str]:
     """All lines: the tracer may write the last ones after the program has ended."""
-    until = time.monotonic() + WRITTEN_WITHIN_S
-    while True:
-        lines = output.read_text(encoding="utf-8", errors="replace").splitlines() if output.exists() else []
-        if lines and any(line.split()[:2] == [lines[0].split()[0], "+++"] for line in lines):
-            return lines
-        assert time.monotonic() < until, f"strace has not written the end of the program:\n{lines[-3:]}"
-        time.sleep(0.05)
+    return wait_until(lambda: _lines_to_the_end(output), every_s=0.05, otherwise=lambda: "strace writes no end of the program")
+
+
+def _lines_to_the_end(output: Path) -> list[str] | None:
+    lines = output.read_text(encoding="utf-8", errors="replace").splitlines() if output.exists() else []
+    pid = lines[0].split()[0] if lines else ""
+    return lines if any(line.split()[:2] == [pid, "+++"] for line in lines) else None

@@ -6,13 +6,13 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.product import TORPOR, Product
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -49,11 +49,8 @@ def up(here: Product, output: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def works_and_ends(here: Product, process: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + READY_WITHIN_S
-    while asked(here, "/health/ready")[0] != 200:
-        assert process.poll() is None, f"it ended with {process.returncode}"
-        assert time.monotonic() < until, "it is not ready"
-        time.sleep(0.1)
+    wait_until(lambda: process.poll() is not None or asked(here, "/health/ready")[0] == 200, within_s=READY_WITHIN_S)
+    assert process.poll() is None, f"it ended with {process.returncode}"
     created = here.run("create", "demo", "--wait", timeout_s=WORKS_WITHIN_S)
     assert created.returncode == 0, created.stderr.decode()
     lost = re.search(r"^torpor_log_lines_lost_total (\S+)$", asked(here, "/metrics")[1], re.MULTILINE)
