@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -52,6 +53,12 @@ def test_a_refusal_tells_what_why_and_what_to_do_each_once() -> None:
         assert said.count(part) == 1, part
     with pytest.raises(Refused, match=r"3 users can sign in.*apt-get install bubblewrap.*--unconfined"):
         admit_controller(3, UNCONFINED)
+
+
+def test_a_remedy_that_includes_another_is_enough() -> None:
+    both = replace(NETWORK, remedy=f"{FILES.remedy} iptables")
+    with pytest.raises(Refused, match=rf"To confine workspaces: {both.remedy}; then restart"):
+        admit_controller(2, ControllerConfinement((FILES, both)))
 
 
 def test_a_stranger_does_not_learn_what_is_missing() -> None:

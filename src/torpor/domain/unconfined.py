@@ -5,8 +5,12 @@ from dataclasses import dataclass
 
 from torpor.domain.errors import Refused
 
-ONE_USER = "Without this confinement the installation is for one user; --unconfined (setting `unconfined`) accepts several."
-SEVERAL_USERS = "Several users are accepted without this confinement (setting `unconfined`)."
+ONE_USER = (
+    "Workspaces are not confined from each other, so this installation is for one user;"
+    " --unconfined (setting `unconfined`) accepts several."
+)
+SEVERAL_USERS = "Workspaces are not confined from each other; several users are accepted all the same (setting `unconfined`)."
+WHY = "workspaces here are not confined, so users are not protected from each other's programs."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ CONFINED = ControllerConfinement()
 def admit_user(users: int, controllers: Iterable[ControllerConfinement], *, failed: str) -> None:
     """Return when this many users may sign in; Refused `unconfined` for an administrator. `failed`: what did not happen."""
     if missing := _too_few_protections(users, controllers):
-        raise _refused(f"{failed}: workspaces here are not confined, so an installation like this is for one user.", missing)
+        raise _refused(f"{failed}: {WHY}", missing)
 
 
 def admit_stranger(users: int, controllers: Iterable[ControllerConfinement]) -> None:
@@ -63,7 +67,7 @@ def admit_stranger(users: int, controllers: Iterable[ControllerConfinement]) -> 
 def admit_controller(users: int, controller: ControllerConfinement) -> None:
     """Return when a controller with this confinement may run workspaces for this many users; Refused `unconfined`."""
     if missing := _too_few_protections(users, (controller,)):
-        raise _refused(f"Torpor does not start: {users} users can sign in, and workspaces here are not confined.", missing)
+        raise _refused(f"Torpor does not start: {users} users can sign in, and {WHY}", missing)
 
 
 def port_warnings(controllers: Iterable[ControllerConfinement]) -> tuple[str, ...]:
@@ -79,7 +83,7 @@ def _too_few_protections(users: int, controllers: Iterable[ControllerConfinement
 
 def _refused(what: str, missing: tuple[Missing, ...]) -> Refused:
     lacks = "; ".join(f"{one.what}: {one.why}" for one in missing)
-    remedies = "; ".join(dict.fromkeys(one.remedy for one in missing if one.remedy))
+    remedies = "; ".join(_remedies(missing))
     fix = f"To confine workspaces: {remedies}; then restart Torpor." if remedies else "Confine workspaces, then restart Torpor."
     return Refused(
         "unconfined",
@@ -87,3 +91,9 @@ def _refused(what: str, missing: tuple[Missing, ...]) -> Refused:
         " (setting `unconfined`).",
         missing=[one.what for one in missing],
     )
+
+
+def _remedies(missing: tuple[Missing, ...]) -> list[str]:
+    """Each once, and none that another one begins with: a command that installs more packages includes it."""
+    every = dict.fromkeys(one.remedy for one in missing if one.remedy)
+    return [remedy for remedy in every if not any(other != remedy and other.startswith(remedy) for other in every)]
