@@ -5,7 +5,8 @@ on Arrow and Parquet that were prepared before, the last three in an environment
 pins/bench.txt). First each runs once to have its result checked and its memory watched; then come the rounds, in each of which
 all run one after the other, and each ratio is taken within a round. Before each run the last output is removed, the disk is
 synced and the input is read once: that is not counted. Of a command the whole process counts; of a library only from the
-first call to the written output, not its import. Nothing is asserted; what is missing is said aloud and done without.
+first call to the written output, not its import. Long lines, 111 MB in 200 of them, are sorted beside GNU sort alone. Nothing
+is asserted; what is missing is said aloud and done without.
 
     python bench/sort.py [--gb 2] [--rounds 5] [--only memory,cp,...] [--tables] [--deep] [--folder DIR] [--json]
 """
@@ -29,6 +30,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -50,6 +52,9 @@ PERMITTED_ABOVE_MEMORY_MB = 100
 WATCH_S, TALLY_S = 0.05, 0.5
 PATIENCE_S = 3600
 """A contender that takes longer is ended, and counts as failed."""
+
+LONG_LINES, LONG_LINES_GB = 200, 0.111
+LONGEST_LINE = 15 * MIB
 
 TABLE_GB = (0.1, 0.5, 1.0, 2.0, 4.0)
 TABLE_WORKERS = (1, 2, 4, 8)
@@ -292,6 +297,10 @@ class Place:
         return self.folder / "ascii"
 
     @property
+    def lines(self) -> Path:
+        return self.folder / "lines"
+
+    @property
     def tables(self) -> Path:
         return self.folder / "tables"
 
@@ -362,6 +371,22 @@ def look_at(blocks: Iterable[bytes]) -> Seen:
     return Seen(count, digest % 2**64, unordered)
 
 
+def look_at_lines(blocks: Iterable[bytes]) -> Seen:
+    lines = b"".join(blocks).splitlines(keepends=True)
+    digest = sum(int.from_bytes(hashlib.sha256(line).digest()[:8]) for line in lines)
+    return Seen(len(lines), digest % 2**64, sum(later < earlier for earlier, later in pairwise(lines)))
+
+
+def make_long_lines(path: Path) -> None:
+    """Few lines, of very different lengths."""
+    dice = np.random.default_rng(LONG_LINES)
+    shares = dice.lognormal(sigma=1.5, size=LONG_LINES)
+    with path.open("wb") as file:
+        for size in np.minimum(shares / shares.sum() * LONG_LINES_GB * GB, LONGEST_LINE).astype(int):
+            file.write(dice.integers(33, 127, size, np.uint8).data)
+            file.write(b"\n")
+
+
 def make_records(place: Place, ascii_variant: bool) -> None:
     """By the product; where it cannot, random records of the same form."""
     path = place.ascii if ascii_variant else place.raw
@@ -395,19 +420,27 @@ class Contender:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def product(name: str, label: str, memory: Callable[[Place], str], *more: str) -> Contender:
+def product(
+    name: str, label: str, memory: Callable[[Place], str], *more: str, reads: Callable[[Place], Path] = lambda place: place.raw
+) -> Contender:
     def command(place: Place) -> list[str]:
-        return [*PRODUCT, "run", str(place.raw), "--output", str(place.output), "--memory", memory(place), *more]
+        return [*PRODUCT, "run", str(reads(place)), "--output", str(place.output), "--memory", memory(place), *more]
 
-    return Contender(name, label, command)
+    return Contender(name, label, command, reads=reads)
 
 
-def gnu(name: str, label: str, memory: Callable[[Place], str], *keys: str) -> Contender:
+def gnu(
+    name: str,
+    label: str,
+    memory: Callable[[Place], str],
+    *keys: str,
+    reads: Callable[[Place], Path] = lambda place: place.ascii,
+) -> Contender:
     def command(place: Place) -> list[str]:
         words = ["sort", f"--parallel={CORES}", "-S", memory(place), "-T", str(place.outputs), *keys]
-        return [*words, "-o", str(place.output), str(place.ascii)]
+        return [*words, "-o", str(place.output), str(reads(place))]
 
-    return Contender(name, label, command, reads=lambda place: place.ascii, environment={"LC_ALL": "C"})
+    return Contender(name, label, command, reads=reads, environment={"LC_ALL": "C"})
 
 
 def library(name: str, label: str, what: str, package: str, memory: Callable[[Place], int]) -> Contender:
@@ -428,6 +461,10 @@ def ample_bytes(_: Place) -> int:
 
 ALL = ("--min-share", "0")
 """As many workers as the label says, however small the data is."""
+
+
+def long_lines(place: Place) -> Path:
+    return place.lines
 
 
 def workers(count: int) -> Contender:
@@ -486,11 +523,15 @@ CONTENDERS: dict[str, Contender] = {
             reads=lambda place: place.sorted,
             writes=False,
         ),
+        product("lines", "torpor sort, long lines", ample, "--format", "lines", reads=long_lines),
+        product("lines-four", "torpor sort, long lines, 4 workers", ample, "--format", "lines", *FOUR, reads=long_lines),
+        gnu("gnu-lines", "GNU sort, long lines, stable", ample, "-s", reads=long_lines),
         *map(workers, TABLE_WORKERS),
     )
 }
-COMPARED = tuple(name for name in CONTENDERS if not name.startswith("workers-") and name not in ("generate", "validate"))
 TOOLS = ("generate", "validate")
+LINES = ("lines", "lines-four", "gnu-lines")
+COMPARED = tuple(name for name in CONTENDERS if not name.startswith("workers-") and name not in (*TOOLS, *LINES))
 
 
 # ── bars ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -539,6 +580,8 @@ BARS = (
     Bar("external", "memory", at_most=2),
     Bar("four", "memory", at_most=4),
     Bar("four-tls", "memory", at_most=4),
+    Bar("lines", "gnu-lines", at_most=4),
+    Bar("lines-four", "gnu-lines", at_most=8),
     Bar("generate", "cp", at_least=0.4),
     Bar("validate", "cp", at_least=0.4),
 )
@@ -605,6 +648,8 @@ def prepare(place: Place, chosen: Sequence[Contender]) -> dict[Path, Seen]:
     make_records(place, ascii_variant=False)
     if any(one.reads(place) == place.ascii for one in chosen):
         make_records(place, ascii_variant=True)
+    if any(one.reads(place) == place.lines for one in chosen):
+        make_long_lines(place.lines)
     if any(one.peer for one in chosen):
         place.tables.mkdir()
         words = ["prepare", str(place.raw), str(place.tables)]
@@ -613,7 +658,8 @@ def prepare(place: Place, chosen: Sequence[Contender]) -> dict[Path, Seen]:
         place.empty()
         subprocess.run(CONTENDERS["bare"].command(place), capture_output=True, check=True)
         place.output.rename(place.sorted)
-    return {path: replace(look_at(blocks_of(path)), unordered=0) for path in (place.raw, place.ascii) if path.exists()}
+    looks = {place.raw: look_at, place.ascii: look_at, place.lines: look_at_lines}
+    return {path: replace(look(blocks_of(path)), unordered=0) for path, look in looks.items() if path.exists()}
 
 
 def need_bytes(place: Place, chosen: Sequence[Contender]) -> int:
@@ -633,7 +679,8 @@ def complaint(one: Contender, place: Place, source: Seen) -> str | None:
             reader = process.stdout
             seen = look_at(iter(lambda: reader.read(BLOCK_RECORDS * RECORD), b""))
     else:
-        seen = look_at(blocks_of(place.output))
+        look = look_at_lines if one.reads(place) == place.lines else look_at
+        seen = look(blocks_of(place.output))
     if seen.records != source.records:
         return f"{seen.records:,} records came out of {source.records:,}"
     if seen.digest != source.digest:
@@ -655,7 +702,7 @@ def play(place: Place, names: Sequence[str], rounds: int, results: Results) -> N
         for one in chosen:
             try:
                 cost, results.peaks[one.name] = go(one, place, watched=True)
-                wrong = complaint(one, place, sources[place.ascii if one.reads(place) == place.ascii else place.raw])
+                wrong = complaint(one, place, sources.get(one.reads(place) or place.raw, sources[place.raw]))
             except ItFailed as failure:
                 wrong = str(failure)
             if wrong:
@@ -822,7 +869,7 @@ class Choice:
 
 def main(choice: Choice, folder: Path, show: Callable[..., None]) -> dict[str, Any]:
     adopt_orphans()
-    wanted = choice.of([*COMPARED, *TOOLS])
+    wanted = choice.of([*COMPARED, *TOOLS, *LINES])
     peers = ensure_environment(list(dict.fromkeys(peer for name in wanted if (peer := CONTENDERS[name].peer))))
     has = [words for words in ("run", "generate", "validate") if answers(words)]
     described = machine(peers)
@@ -840,6 +887,9 @@ def main(choice: Choice, folder: Path, show: Callable[..., None]) -> dict[str, A
     if names := choice.of(COMPARED):
         compared = played(choice.gb, names, choice.rounds, cost_table, bar_table)
         everything["compared"] = asdict(compared)
+    if names := choice.of(LINES):
+        lines = played(LONG_LINES_GB, names, choice.rounds, cost_table, bar_table)
+        everything["lines"] = asdict(lines)
     if names := able_names(choice.of(TOOLS), peers, has):
         tools = played(2 * choice.gb, ["cp", *names], choice.rounds, cost_table, bar_table)
         everything["tools"] = asdict(tools)
@@ -875,7 +925,7 @@ if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--gb", type=float, default=2.0)
     arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--only", help=f"some of {', '.join([*COMPARED, *TOOLS])}")
+    arguments.add_argument("--only", help=f"some of {', '.join([*COMPARED, *TOOLS, *LINES])}")
     arguments.add_argument("--tables", action="store_true", help="over data size and number of workers as well")
     arguments.add_argument("--deep", action="store_true", help="from 1 to 10 GB as well")
     arguments.add_argument("--folder", type=Path, default=ROOT / "build", help="on the disk that is to be measured")
