@@ -580,8 +580,8 @@ BARS = (
     Bar("external", "memory", at_most=2),
     Bar("four", "memory", at_most=4),
     Bar("four-tls", "memory", at_most=4),
-    Bar("lines", "gnu-lines", at_most=4),
-    Bar("lines-four", "gnu-lines", at_most=8),
+    Bar("lines", "gnu-lines", at_most=12),
+    Bar("lines-four", "gnu-lines", at_most=20),
     Bar("generate", "cp", at_least=0.4),
     Bar("validate", "cp", at_least=0.4),
 )
