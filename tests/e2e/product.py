@@ -39,6 +39,7 @@ class Product:
     before: tuple[str, ...] = ()
     """The words before its command line, which must become it: a tracer, for one."""
     process: subprocess.Popen[str] | None = None
+    command: str = TORPOR
 
     def env(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("TORPOR_")}
@@ -49,7 +50,12 @@ class Product:
         began = time.monotonic()
         log = (self.data.parent / "up.log").open("a", encoding="utf-8")
         self.process = subprocess.Popen(
-            [*self.before, TORPOR, "up"], stdout=subprocess.PIPE, stderr=log, env=self.env(), text=True, cwd=self.data.parent
+            [*self.before, self.command, "up"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=self.env(),
+            text=True,
+            cwd=self.data.parent,
         )
         log.close()
         assert self.process.stdout
@@ -97,7 +103,7 @@ class Product:
 
     def run(self, *words: str, stdin: bytes | None = None, timeout_s: float = 180) -> "subprocess.CompletedProcess[bytes]":
         return subprocess.run(
-            [TORPOR, *words],
+            [self.command, *words],
             env=self.env(),
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
