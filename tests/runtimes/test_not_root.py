@@ -91,23 +91,19 @@ def place() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def live(place: Path, *, tun: bool) -> dict[str, object]:
+def live(place: Path, before: str, *tools: str) -> dict[str, object]:
+    """Live as another user, after these commands in a mount namespace of its own, so that they change nothing outside."""
     must_have(os.getuid() == 0, "root, to become somebody else")
     must_have(Path(PYTHON).exists(), "an interpreter that everybody may run")
-    must_have(find("bwrap"), "bubblewrap")
+    for tool in tools:
+        must_have(find(tool), tool)
     must_have(find("setpriv") and find("unshare"), "util-linux")
     version = subprocess.run([PYTHON, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, check=True)
     must_have(version.stdout == b"True\n", "a system interpreter of 3.11 or newer")
     given = json.dumps([str(place / "data"), SERVE])
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", PYTHON, "-c", LIFE, given]
-    # In a mount namespace of its own, so that the device's mode is changed for nobody else.
-    device = (
-        "mount -t tmpfs tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200 && "
-        if tun
-        else "mount -t tmpfs tmpfs /dev/net && "
-    )
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", device + 'exec "$@"', "sh", *become],
+        ["unshare", "-m", "sh", "-c", f'{before} && exec "$@"', "sh", *become],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(place / "source")},
         capture_output=True,
         text=True,
@@ -120,8 +116,7 @@ def live(place: Path, *, tun: bool) -> dict[str, object]:
 
 
 def test_confined_by_user_namespaces_and_pasta(place: Path) -> None:
-    must_have(find("pasta"), "pasta")
-    said = live(place, tun=True)
+    said = live(place, "mount -t tmpfs tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200", "bwrap", "pasta")
     abilities = said["abilities"]
     assert isinstance(abilities, dict)
     must_have(abilities["files and processes"][0], abilities["files and processes"][1])
@@ -136,7 +131,7 @@ def test_confined_by_user_namespaces_and_pasta(place: Path) -> None:
 
 
 def test_without_a_network_of_its_own_it_gets_a_free_port(place: Path) -> None:
-    said = live(place, tun=False)
+    said = live(place, "mount -t tmpfs tmpfs /dev/net", "bwrap")
     abilities = said["abilities"]
     assert isinstance(abilities, dict)
     assert not abilities["network"][0]
@@ -144,3 +139,32 @@ def test_without_a_network_of_its_own_it_gets_a_free_port(place: Path) -> None:
     assert said["ready"], said
     assert said["sees"] == [0, "workspace\nhidden\nread-only\n", ""]
     assert said["answer"] == "you said ping"
+
+
+# Each makes bubblewrap useless: it is not there, or the kernel refuses what it asks for.
+USELESS = {
+    "missing": "mount --bind {empty} {bwrap}",
+    "refused": "mount --bind {failing} {bwrap}",
+}
+
+
+@pytest.mark.parametrize("why", USELESS)
+def test_without_bubblewrap_it_lives_as_torpors_user_in_a_private_folder(place: Path, why: str) -> None:
+    place.chmod(0o700)
+    empty, failing = place / "empty", place / "failing"
+    empty.touch(0o644)
+    failing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    bwrap = find("bwrap")
+    hide = USELESS[why].format(empty=empty, failing=failing, bwrap=bwrap) if bwrap else "true"
+    must_have(bwrap or why == "missing", "bubblewrap, to break it")
+    said = live(place, hide)
+    abilities = said["abilities"]
+    assert isinstance(abilities, dict)
+    assert not abilities["files and processes"][0]
+    assert not abilities["network"][0]
+    assert said["ready"], said
+    assert said["answer"] == "you said ping"
+    assert said["bomb"] != 0
+    assert said["hog"] != 0
+    assert said["left"] == []

@@ -38,8 +38,10 @@ async def refusal(places: Places) -> str | None:
     try:
         with trial_home(nearest(places.volumes), user) as home:
             await call(*agent_argv("trial.py"), stdin=trial(home, user).line().decode())
-    except (ToolFailed, OSError) as error:
-        return str(error).splitlines()[-1]  # what a traceback ends with
+    except ToolFailed as error:
+        return error.said.splitlines()[-1]  # a traceback ends with its reason
+    except OSError as error:
+        return str(error)
     return None
 
 

@@ -11,7 +11,11 @@ __all__ = ["ToolFailed", "call", "find"]
 
 
 class ToolFailed(Exception):
-    """One of the machine's own tools did not do as asked; its words are the message."""
+    """A tool of this machine failed. `said` is its output alone, without the call."""
+
+    def __init__(self, message: str, said: str = "") -> None:
+        super().__init__(message)
+        self.said = said or message
 
 
 async def call(*argv: str, stdin: str = "", within_s: float = 10.0) -> str:
@@ -26,7 +30,7 @@ def _call(argv: Sequence[str], stdin: str, within_s: float) -> str:
         raise ToolFailed(f"{words(argv)} did not answer within {within_s:g} s") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
-        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {said[-500:]}")
+        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {said[-500:]}", said)
     return done.stdout.decode(errors="replace")
 
 

@@ -114,9 +114,11 @@ class Volumes:
             path.mkdir(exist_ok=True)
             path.chmod(TRAVERSABLE)
             inner = self.home_path(home)
-            inner.mkdir(mode=0o700, exist_ok=True)
-            if user is not None and inner.stat().st_uid == 0:
-                os.chown(inner, user, user)
+            # Only a new home is given to its user here: the owner of its top says that the whole tree is that user's.
+            with contextlib.suppress(FileExistsError):
+                inner.mkdir(mode=0o700)
+                if user is not None:
+                    os.chown(inner, user, user)
             durably.flush_directory(path)
             durably.flush_directory(path.parent)
 
