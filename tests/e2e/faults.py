@@ -23,10 +23,11 @@ from torpor.store import embedded as store_embedded
 APPLICATION = "loop test"
 """Connections of the test itself, which no fault ends."""
 ANSWERS_WITHIN_S = 5.0
-STOP_S = 16.0
+STOP_S = 15.0
 LONG_STOP_S = 30.0
 LONG_PARTITION_S = 35.0
-NEXT_LINK_WITHIN_S = 10.0
+NEXT_LINK_WITHIN_S = 60.0
+"""A single process may be partitioned meanwhile."""
 
 BACKENDS = f"""
 SELECT pid FROM pg_stat_activity
@@ -104,7 +105,7 @@ class Faults:
 
     async def silence_one(self, dice: random.Random) -> None:
         """A half-open connection: one or both directions are lost, and it is reset much later."""
-        link, seconds = await self._link(dice), dice.uniform(1, 12)
+        link, seconds = await self._link(dice), dice.uniform(1, 8)
         link.freeze(*dice.choice(((), (Way.TO_SERVER,), (Way.TO_CLIENT,))))
         self._lasts(_later(seconds, link.cut))
 
@@ -211,7 +212,7 @@ class Faults:
             await asyncio.sleep(dice.uniform(0, 1.5))
 
 
-STOP = "PostgreSQL stopped 16 s, nothing else"
+STOP = "PostgreSQL stopped 15 s, nothing else"
 LONG_STOP = "PostgreSQL stopped 30 s, nothing else"
 LONG_PARTITION = "a process partitioned 35 s, nothing else"
 

@@ -13,7 +13,7 @@ from torpor.store.embedded import DATABASE, PORT
 
 ROLES = "api,proxy,controller"
 LOOK_EVERY_S = 0.1
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0
 
 
 @dataclass

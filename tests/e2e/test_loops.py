@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +27,7 @@ from tests.e2e.turns import ANSWERS_WITHIN_S, Watch, url
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
 TURNS_WITHIN_S = 90.0
-LONGEST_PAUSE_S = 0.4
+LONGEST_PAUSE_S = 0.3
 LEASE_S = 2
 
 HASTE = {
@@ -42,7 +44,7 @@ HASTE = {
     "events_heartbeat": "2",
     "drain_grace": "1",
 }
-# A life of 3 s ends while PostgreSQL is stopped for 16 s, so that a short test sees what takes 30 s by default.
+# A life of 3 s ends while PostgreSQL is stopped for 15 s, so that a short test sees what takes 30 s by default.
 MORE_HASTE = {**HASTE, "coordinator_heartbeat": "0.5", "coordinator_expiry": "3"}
 # Of every so many rounds, these have this fault.
 FIXED = {1: LONG_STOP, 4: LONG_PARTITION}
@@ -81,6 +83,7 @@ async def every_loop_turns(folder: Path, plan: Plan) -> None:
         try:
             await here.watch.until_all_turn(times=1, within_s=TURNS_WITHIN_S)
             await here.endure(seed, plan)
+            await here.count_restarts()
             await here.effects.in_every_process_and_leader(with_census=plan.with_census)
         except BaseException as error:
             error.add_note(f"{repeat}; after cut {here.cuts}, {here.faults.last}")
@@ -100,6 +103,7 @@ class Installation:
     cuts: int = 0
     recovered_s: list[float] = field(default_factory=list)
     """From the end of the last fault of a round until every loop had turned twice."""
+    restarts: Counter[str] = field(default_factory=Counter)
 
     async def endure(self, seed: int, plan: Plan) -> None:
         """Rounds of cuts with one stop, restart or partition among them; after each all is whole, and every loop turns."""
@@ -119,6 +123,13 @@ class Installation:
             await self.faults.over()
             self.recovered_s.append(await self.watch.until_all_turn(times=2, within_s=TURNS_WITHIN_S))
             print(f"{self.cuts:4} cuts, every loop turned twice after {self.recovered_s[-1]:.1f} s", flush=True)
+
+    async def count_restarts(self) -> None:
+        """Of loops by their watchdogs, as each process counts them."""
+        for place in self.places.all:
+            metrics = (await self.client.get(f"{url(place)}/metrics")).text
+            for loop, count in re.findall(r'^torpor_loop_restarts_total{loop="(.+)"} (\S+)', metrics, re.MULTILINE):
+                self.restarts[loop] += int(float(count))
 
     async def reports(self) -> str:
         """What each process says of itself: not what is checked, but where to look when a check fails."""
@@ -142,10 +153,12 @@ class Installation:
             print(f"{ordered[-1]:6.1f} s  the longest of {len(ordered)}")
         for effect, seconds in self.effects.took_s.items():
             print(f"{seconds:6.1f} s  {effect}")
+        print(f"restarts of loops by their watchdogs: {dict(+self.restarts) or 'none'}")
         for place in self.places.all:
             print(
                 f"{place.name}: ended by itself {len(place.exits)} times {place.exits}, {place.failed_starts} failed starts, "
-                f"{self.watch.lost[place.name]} connections in use were closed",
+                f"{self.watch.lost[place.name]} connections in use were closed, "
+                f"{self.watch.slept[place.name]} times a workspace in use was put to sleep",
                 flush=True,
             )
 

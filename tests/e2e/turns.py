@@ -108,6 +108,8 @@ class Watch:
         """Of each workspace, by its name."""
         self.lost: Counter[str] = Counter()
         """How often a connection in use was closed, by its process."""
+        self.slept: Counter[str] = Counter()
+        """How often a workspace in use was put to sleep, because its proxy could tell neither server of the use."""
         self._client = client
         self._tasks: list[asyncio.Task[None]] = []
         self._here = places.here
@@ -301,11 +303,15 @@ class Watch:
 
     async def _be_busy(self, place: Place) -> None:
         """A connection through its proxy carries data all the time."""
+        name = f"busy-{place.name}"
         try:
-            async with self.connect(place, f"busy-{place.name}") as connection:
-                while True:
+            async with self.connect(place, name) as connection:
+                await self.until_stands(name, "RUNNING")
+                # A program ends with its workspace; the echo server does not, so the connection ends here.
+                while self.stands(name, "RUNNING"):
                     await type_once(connection)
                     await asyncio.sleep(LOOK_EVERY_S)
+            self.slept[place.name] += 1
         except WebSocketException:
             self.lost[place.name] += 1
             raise
