@@ -192,6 +192,7 @@ PLACES: Mapping[Standing, tuple[int, int]] = {
 LEADS_TO: Mapping[Operation, Standing] = {
     Operation.PROVISIONING: Standing.STANDBY,
     Operation.RESTORING: Standing.STANDBY,
+    Operation.ACCEPTING: Standing.STANDBY,
     Operation.STARTING: Standing.RUNNING,
     Operation.STOPPING: Standing.STANDBY,
     Operation.ARCHIVING: Standing.ARCHIVED,

@@ -196,6 +196,7 @@ class Settings(BaseModel):
             timeouts_s={
                 Operation.PROVISIONING: self.reconciler_provisioning_timeout,
                 Operation.RESTORING: self.reconciler_restoring_timeout,
+                Operation.ACCEPTING: self.reconciler_provisioning_timeout,
                 Operation.STARTING: self.reconciler_starting_timeout,
                 Operation.STOPPING: self.reconciler_stopping_timeout,
                 Operation.ARCHIVING: self.reconciler_archiving_timeout,

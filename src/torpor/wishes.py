@@ -14,7 +14,7 @@ from datetime import datetime
 from torpor.accounts import Caller
 from torpor.domain.access import Deed, Share, check_access, not_there
 from torpor.domain.audit import Action
-from torpor.domain.errors import Reason, Refused
+from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason, Refused
 from torpor.domain.explain import Explanation, explain
 from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits, admit
@@ -255,9 +255,12 @@ class Wishes:
         return await self._wished(caller, found)
 
     async def recover(
-        self, caller: Caller, id_or_name: str, *, archive_key: str | None = None, empty: bool = False
+        self, caller: Caller, id_or_name: str, *, archive_key: str | None = None, empty: bool = False, accept: bool = False
     ) -> Workspace:
-        """Leave ERROR. Where the home is lost, say which way: an older archive, or an empty home."""
+        """Leave ERROR. Where the home is lost, say which way: an older archive, or an empty home.
+
+        A home that is there without a readable marker may be accepted as it is.
+        """
         found = await self.find(caller, id_or_name, Deed.RECOVER)
         async with self._store.writing() as writing:
             workspace = await self._locked(writing, caller, found, Deed.RECOVER)
@@ -266,11 +269,10 @@ class Wishes:
                 raise Refused("not_in_error", f"{workspace.name!r} is not in ERROR; there is nothing to recover from")
             kept = await writing.archives(workspace.id)
             await _refuse_marked(writing, workspace, archive_key)
-            archive = _way_out(workspace, error, kept, archive_key=archive_key, empty=empty)
-            await writing.set_recovery(workspace.id, archive, empty=empty)
-            await writing.audit(
-                done(caller, Action.WORKSPACE_RECOVER, workspace, reason=error.reason, archive_key=archive_key, empty=empty)
-            )
+            archive = _way_out(workspace, error, kept, archive_key=archive_key, empty=empty, accept=accept)
+            await writing.set_recovery(workspace.id, archive, empty=empty, accept=accept)
+            way = {"archive_key": archive_key, "empty": empty, "accept": accept}
+            await writing.audit(done(caller, Action.WORKSPACE_RECOVER, workspace, reason=error.reason, **way))
         return await self._wished(caller, found)
 
     # ── sharing ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -458,27 +460,42 @@ def _way_out(
     *,
     archive_key: str | None,
     empty: bool,
+    accept: bool,
 ) -> Archive | None:
-    if archive_key is not None and empty:
-        raise Refused("bad_recovery", "say either archive_key or empty, not both")
-    if error.reason is not Reason.DATA_LOST:
-        if archive_key is not None or empty:
-            raise Refused("bad_recovery", f"the home of {workspace.name!r} is not lost; recover without archive_key and empty")
+    ways = (archive_key is not None) + empty + accept
+    if ways > 1:
+        raise Refused("bad_recovery", "say one of archive_key, empty and accept, not several")
+    if error.reason not in ASKS_HOW_TO_GO_ON:
+        if ways:
+            raise Refused("bad_recovery", f"the home of {workspace.name!r} is not lost; recover without saying which way")
         return None
+    if accept:
+        _check_acceptable(workspace, error)
     keys = [str(one.archive.key) for one in kept]
     if archive_key is None:
-        if empty:
+        if empty or accept:
             return None
-        ways = [f"archive_key={key}" for key in keys] + ["empty=true (an empty home)"]
-        raise Refused(
-            "say_which_way",
-            f"the home of {workspace.name!r} is lost; say how to go on: {', or '.join(ways)}",
-            archive_keys=keys,
-        )
+        raise _asks_which_way(workspace, error, keys)
     for one in kept:
         if str(one.archive.key) == archive_key:
             return one.archive
     raise Refused("no_such_archive", f"{archive_key!r} is not an archive of {workspace.name!r}", archive_keys=keys)
+
+
+def _check_acceptable(workspace: Workspace, error: ErrorInfo) -> None:
+    if error.reason is not Reason.MARKER_UNREADABLE:
+        raise Refused("bad_recovery", f"there is no home of {workspace.name!r} to accept: {error.message}")
+    if workspace.deleted_at is not None:
+        raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+
+
+def _asks_which_way(workspace: Workspace, error: ErrorInfo, keys: list[str]) -> Refused:
+    can_accept = error.reason is Reason.MARKER_UNREADABLE and workspace.deleted_at is None
+    ways = ["accept=true (the home as it is)"] if can_accept else []
+    ways += [f"archive_key={key}" for key in keys] + ["empty=true (an empty home)"]
+    what = f"the marker of {workspace.name!r} cannot be read" if can_accept else f"the home of {workspace.name!r} is lost"
+    message = f"{what}; say how to go on: {', or '.join(ways)}"
+    return Refused("say_which_way", message, archive_keys=keys, can_accept=can_accept)
 
 
 async def _require_kept(writing: Writing, workspace: Workspace) -> None:

@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from tests.cli.records import error, workspace
 from torpor.cli.waiting import Going, InTrouble, Overtaken, Reached, Wished, standing
 from torpor.domain.states import Operation, Phase, Wish
@@ -43,8 +45,9 @@ def test_an_error_that_is_tried_again_does_not_end_it() -> None:
     assert standing(seen, RUNNING) == Going()
 
 
-def test_a_lost_home_is_not_forgiven_by_a_wish_but_by_a_recovery_or_a_deletion() -> None:
-    lost = error(reason="DataLost", wish_version=2)
+@pytest.mark.parametrize("reason", ["DataLost", "MarkerUnreadable"])
+def test_a_lost_home_is_not_forgiven_by_a_wish_but_by_a_recovery_or_a_deletion(reason: str) -> None:
+    lost = error(reason=reason, wish_version=2)
     seen = workspace(phase="ERROR", error=lost)
     assert standing(seen, RUNNING) == InTrouble(lost)
     assert standing(seen, Wished("id", "demo", "RUNNING", 3, is_recovery=True)) == Going()

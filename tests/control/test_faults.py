@@ -501,6 +501,56 @@ async def test_a_home_whose_marker_became_illegible_survives_a_delete_but_not_a_
         assert not here.world.volumes
 
 
+@pytest.mark.parametrize("wish", [Wish.RUNNING, Wish.ARCHIVED])
+async def test_a_home_whose_marker_cannot_be_read_is_told_as_that_and_accepted_again(database_url: str, wish: Wish) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        home = Home(workspace_id, 1)
+        here.world.volumes[home].is_illegible = True
+        broken = await here.until_phase("demo", Phase.ERROR)
+        assert broken.error is not None
+        assert broken.error.reason is Reason.MARKER_UNREADABLE
+        assert "the home is there, its marker cannot be read: fake:" in broken.error.message
+        with pytest.raises(Refused) as refusal:
+            await here.wishes.recover(here.user, "demo")
+        assert (refusal.value.code, refusal.value.context["can_accept"]) == ("say_which_way", True)
+        with pytest.raises(Refused) as refusal:
+            await here.wishes.recover(here.user, "demo", empty=True, accept=True)
+        assert refusal.value.code == "bad_recovery"
+
+        await here.wishes.wish(here.user, "demo", wish)
+        await here.wishes.recover(here.user, "demo", accept=True)
+        there = await here.until_phase("demo", Phase(wish.value))
+        assert (there.error, there.generation) == (None, 1)
+        assert ("mark_volume", workspace_id) in here.world.done[-3:]
+        assert (home in here.world.volumes) is (wish is Wish.RUNNING)
+
+
+async def test_there_is_nothing_to_accept_where_the_home_is_gone_or_deleted(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        volume = here.world.volumes.pop(Home(workspace_id, 1))
+        await here.until_phase("demo", Phase.ERROR)
+        with pytest.raises(Refused) as refusal:
+            await here.wishes.recover(here.user, "demo", accept=True)
+        assert refusal.value.code == "bad_recovery"
+        volume.is_illegible = True
+        here.world.volumes[Home(workspace_id, 1)] = volume
+        unmarked = Reason.MARKER_UNREADABLE
+        await here.until("demo", lambda seen: seen.error is not None and seen.error.reason is unmarked)
+        await here.wishes.delete(here.user, "demo")
+        await here.until("demo", lambda seen: seen.phase is Phase.DELETING and seen.error is not None)
+        with pytest.raises(Refused) as refusal:
+            await here.wishes.recover(here.user, "demo", accept=True)
+        assert refusal.value.code == "is_deleted"
+        await here.wishes.undelete(here.user, "demo")
+        await here.until_phase("demo", Phase.ERROR)
+        await here.wishes.recover(here.user, "demo", accept=True)
+        archived = await here.until_phase("demo", Phase.ARCHIVED)
+        assert archived.archive is not None
+        assert here.world.archives[str(archived.archive.key)][0], "what was in the home is in the archive"
+
+
 async def test_what_a_program_said_last_may_be_anything(database_url: str) -> None:
     async with plant(database_url) as here:
         other = await running(here, "innocent")

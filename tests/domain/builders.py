@@ -140,7 +140,16 @@ def whole(generation: int) -> SeenVolume:
 
 
 def half_made(generation: int) -> SeenVolume:
-    return SeenVolume(generation, None)
+    return SeenVolume(generation, None, False, *_without_marker(generation))
+
+
+def unmarked(generation: int) -> SeenVolume:
+    """It was whole once, and its marker cannot be read."""
+    return SeenVolume(generation, None, True, *_without_marker(generation))
+
+
+def _without_marker(generation: int) -> tuple[str, str]:
+    return f"its marker cannot be read: /volumes/{generation}/marker.json", f"/volumes/{generation}/home"
 
 
 def container(generation: int, revision: int, *, ready: bool = True, ended: Ended | None = None) -> SeenContainer:

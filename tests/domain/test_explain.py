@@ -47,6 +47,21 @@ def test_a_lost_home_is_offered_every_archive_and_an_empty_one() -> None:
     ]
 
 
+def test_a_home_whose_marker_cannot_be_read_can_be_looked_at_and_accepted() -> None:
+    unreadable = error(Reason.MARKER_UNREADABLE, context={"home": "/data/volumes/ws 1/home"})
+    row = workspace(phase=Phase.ERROR, error=unreadable)
+    told = explain(row, ("w/1",))
+    assert "Look: on the machine that runs it, as an administrator: `ls -la '/data/volumes/ws 1/home'`." in told.lines
+    assert [way.command for way in told.ways_out] == [
+        f"torpor recover {row.name} --accept",
+        f"torpor recover {row.name} --archive-key w/1",
+        f"torpor recover {row.name} --empty",
+        f"torpor delete {row.name}",
+    ]
+    going = workspace(phase=Phase.DELETING, desired_state=Wish.DELETED, deleted_at=NOW, error=unreadable)
+    assert not any("--accept" in way.command for way in explain(going, ()).ways_out), "it is undeleted first"
+
+
 def test_an_error_says_what_the_program_said_last() -> None:
     row = workspace(phase=Phase.ERROR, error=error(Reason.ACTION_FAILED, context={"last_lines": "no such file"}))
     told = explain(row, ())

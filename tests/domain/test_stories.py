@@ -298,6 +298,147 @@ def test_recovered_to_an_empty_home() -> None:
     assert world.reason is Reason.DATA_LOST
 
 
+# ── a marker cannot be read ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unmarked() -> World:
+    """Its home is there, its marker cannot be read, and there is an archive of an older day."""
+    world = in_torpor()
+    world.wish(Wish.RUNNING)
+    world.run()
+    world.work("two days' work")
+    world.wish(Wish.STANDBY)
+    world.run()
+    world.marker_is_lost()
+    world.history()
+    return world
+
+
+def test_a_marker_that_cannot_be_read_is_told_as_that_and_nothing_is_begun() -> None:
+    world = unmarked()
+    assert isinstance(world.tick(), Rest)
+    assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "one look is a doubt"
+    for wish in (Wish.RUNNING, Wish.ARCHIVED, Wish.STANDBY):
+        world.wish(wish)
+        world.run()
+        assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.MARKER_UNREADABLE)
+    assert world.row.error is not None
+    generation = world.row.generation
+    assert f"the home is there, its marker cannot be read: /volumes/{generation}/marker.json" in world.row.error.message
+    assert world.row.error.context["home"] == f"/volumes/{generation}/home"
+    assert (world.history(), world.homes) == ([], {})
+    assert world.unmarked == {generation: "two days' work"}
+
+
+@pytest.mark.parametrize("wish", [Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED])
+def test_a_home_is_accepted_as_it_is(wish: Wish) -> None:
+    world = unmarked()
+    world.run()
+    before = place(world)
+    world.recover(accept=True)
+    world.row = replace(world.row, desired_state=wish)
+    world.run()
+    assert (world.row.phase.value, world.row.error) == (wish.value, None)
+    assert world.history()[0] == "ACCEPTING DONE"
+    assert world.row.generation == before[0]
+    assert "two days' work" in (world.archives.values() if wish is Wish.ARCHIVED else [world.home])
+
+
+def test_accepting_answers_once() -> None:
+    world = unmarked()
+    world.run()
+    world.recover(accept=True)
+    world.run()
+    world.marker_is_lost()
+    world.run()
+    assert world.reason is Reason.MARKER_UNREADABLE, "the old answer is not taken for a new one"
+
+
+def test_a_failed_acceptance_forgets_no_home() -> None:
+    world = unmarked()
+    world.run()
+    world.recover(accept=True)
+    world.befall(*[FAILS] * 4)
+    world.run_until_rest()
+    assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.RETRY_EXCEEDED)
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert world.reason is Reason.MARKER_UNREADABLE
+    assert list(world.unmarked.values()) == ["two days' work"]
+    world.recover(accept=True)
+    world.run()
+    assert (world.row.phase, world.home) == (Phase.RUNNING, "two days' work")
+
+
+def test_another_controller_goes_on_accepting_the_same_home() -> None:
+    world = unmarked()
+    world.run()
+    world.recover(accept=True)
+    world.befall(Fate.HANGS)
+    world.run()
+    assert world.row.operation is Operation.ACCEPTING
+    generation = world.row.generation
+    world.another_controller()
+    world.run()
+    assert (world.row.phase, world.row.generation, world.home) == (Phase.STANDBY, generation, "two days' work")
+
+
+def test_an_unmarked_home_that_goes_is_lost_and_one_that_comes_back_is_unmarked_again() -> None:
+    world = unmarked()
+    world.run()
+    gone = dict(world.unmarked)
+    world.unmarked.clear()
+    world.run()
+    assert (world.reason, world.history()) == (Reason.DATA_LOST, [])
+    world.recover(accept=True)
+    world.run()
+    assert (world.reason, world.history()) == (Reason.DATA_LOST, []), "there is nothing to accept"
+    world.unmarked.update(gone)
+    world.run()
+    assert (world.reason, world.history()) == (Reason.MARKER_UNREADABLE, [])
+    world.homes[world.row.generation] = world.unmarked.pop(world.row.generation)
+    world.run()
+    assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "its marker was put back by hand"
+
+
+def test_another_way_than_the_unmarked_home_leaves_it_where_it_is() -> None:
+    world = unmarked()
+    world.run()
+    left = dict(world.unmarked)
+    world.recover(archive=next(iter(world.archives)))
+    world.wish(Wish.RUNNING)
+    world.run()
+    assert (world.row.phase, world.home, world.unmarked) == (Phase.RUNNING, "a day's work", left)
+
+
+def test_an_unmarked_home_survives_a_delete_and_not_a_purge() -> None:
+    world = unmarked()
+    world.run()
+    world.wish(Wish.DELETED)
+    world.run()
+    assert (world.row.phase, world.reason) == (Phase.DELETING, Reason.MARKER_UNREADABLE)
+    assert list(world.unmarked.values()) == ["two days' work"]
+    world.wish(Wish.DELETED, purge=True)
+    world.run()
+    assert (world.row.phase, world.unmarked, world.reason) == (Phase.DELETED, {}, None)
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_a_deletion_while_a_home_is_accepted(purge: bool) -> None:
+    world = unmarked()
+    world.run()
+    world.recover(accept=True)
+    world.befall(Fate.HANGS)
+    world.run()
+    world.wish(Wish.DELETED, purge=purge)
+    world.tick()
+    if not purge:
+        world.another_controller()
+    world.run()
+    assert world.row.phase is Phase.DELETED
+    assert ("two days' work" in world.archives.values()) is not purge
+
+
 # ── a container without volume ────────────────────────────────────────────────────────────────────────────────────────
 
 

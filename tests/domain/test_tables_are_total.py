@@ -7,7 +7,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.domain.builders import archive, container, error, half_made, look, seen, whole, workspace
+from tests.domain.builders import archive, container, error, half_made, look, seen, unmarked, whole, workspace
 
 from torpor.domain.effects import NEXT_EFFECT
 from torpor.domain.errors import CODE_MEANS, IS_RETRIED, Code, Reason
@@ -19,6 +19,7 @@ from torpor.domain.records import (
     Condition,
     Conditions,
     Observation,
+    SeenVolume,
     Verdict,
     Workspace,
 )
@@ -137,7 +138,8 @@ def test_the_next_operation_is_the_one_of_section_4() -> None:
     assert expected == NEXT_OPERATION
 
 
-WHOLE, HALF = whole(3), half_made(3)
+WHOLE, HALF, UNMARKED = whole(3), half_made(3), unmarked(3)
+NO_HOME = SeenVolume(3, None, True, "the home's folder is missing: /volumes/3/home")
 STARTING_UP, READY = container(3, 7, ready=False), container(3, 7)
 COVERING, OLDER = archive(3, 7), archive(2, 6)
 AT_HOME = {"generation": 3, "revision": 7, "home_seen": True}
@@ -180,6 +182,7 @@ def test_deadlines_are_those_of_section_5() -> None:
     assert minutes == {
         O.PROVISIONING: 5,
         O.RESTORING: 30,
+        O.ACCEPTING: 5,
         O.STARTING: 5,
         O.STOPPING: 5,
         O.ARCHIVING: 30,
@@ -203,6 +206,8 @@ def _judged(what: Observation, **row: object) -> tuple[Workspace, Verdict]:
         (O.RESTORING, {"archive": OLDER}, seen(HALF), False),
         (O.RESTORING, {"archive": OLDER}, seen(whole(2)), False),
         (O.RESTORING, {"archive": OLDER}, seen(WHOLE), True),
+        (O.ACCEPTING, AT_HOME, seen(UNMARKED), False),
+        (O.ACCEPTING, AT_HOME, seen(WHOLE), True),
         (O.STARTING, {}, seen(WHOLE), False),
         (O.STARTING, {}, seen(WHOLE, container=STARTING_UP), False),
         (O.STARTING, {}, seen(WHOLE, container=container(2, 7)), False),
@@ -242,6 +247,8 @@ def test_only_filling_a_home_takes_a_generation_of_its_own() -> None:
     [
         (O.RESTORING, {"archive": OLDER}, seen(), True),
         (O.RESTORING, {}, seen(), False),
+        (O.ACCEPTING, AT_HOME, seen(UNMARKED), True),
+        (O.ACCEPTING, AT_HOME, seen(), False),
         (O.STARTING, {}, seen(WHOLE), True),
         (O.STARTING, {}, seen(HALF), False),
         (O.STARTING, {}, seen(), False),
@@ -272,6 +279,7 @@ SAFE_POINTS = {
     O.NONE: (NO, NO, NO, NO, NO),
     O.PROVISIONING: (NO, NO, NO, NO, NO),
     O.RESTORING: (NO, NO, NO, YES, YES),
+    O.ACCEPTING: (NO, NO, NO, NO, BEFORE),
     O.STARTING: (YES, YES, NO, YES, YES),
     O.STOPPING: (NO, NO, NO, NO, NO),
     O.ARCHIVING: (NO, BEFORE, BEFORE, NO, BEFORE),
@@ -304,6 +312,7 @@ def test_reasons_are_retried_as_section_7_says() -> None:
         "Timeout",
         "RetryExceeded",
         "DataLost",
+        "MarkerUnreadable",
         "ImagePullFailed",
         "ContainerWithoutVolume",
     }
@@ -334,6 +343,7 @@ def test_provider_codes_mean_what_section_7_says() -> None:
 
 TIMED_OUT = error(Reason.TIMEOUT)
 SEEN_MISSING = replace(NOT_OBSERVED, volume_ready=Condition(False, "Missing"))
+SEEN_UNMARKED = replace(NOT_OBSERVED, volume_ready=Condition(False, "Unmarked"))
 SEEN_ADRIFT = replace(NOT_OBSERVED, container_ready=Condition(False, "WithoutVolume"))
 
 
@@ -352,7 +362,13 @@ SEEN_ADRIFT = replace(NOT_OBSERVED, container_ready=Condition(False, "WithoutVol
         ({"conditions": SEEN_ADRIFT}, seen(container=READY), Phase.ERROR, Reason.CONTAINER_WITHOUT_VOLUME),
         ({**AT_HOME, "conditions": SEEN_MISSING}, seen(), Phase.ERROR, Reason.DATA_LOST),
         ({**AT_HOME, "conditions": SEEN_MISSING, "archive": OLDER}, seen(), Phase.ERROR, Reason.DATA_LOST),
-        ({**AT_HOME, "conditions": SEEN_MISSING}, seen(HALF), Phase.ERROR, Reason.DATA_LOST),
+        ({**AT_HOME, "conditions": SEEN_MISSING}, seen(NO_HOME), Phase.ERROR, Reason.DATA_LOST),
+        ({**AT_HOME, "conditions": SEEN_UNMARKED}, seen(HALF), Phase.ERROR, Reason.MARKER_UNREADABLE),
+        ({**AT_HOME, "conditions": SEEN_UNMARKED}, seen(UNMARKED), Phase.ERROR, Reason.MARKER_UNREADABLE),
+        ({**AT_HOME, "conditions": SEEN_UNMARKED, "archive": COVERING}, seen(UNMARKED), Phase.ARCHIVED, None),
+        # while it is accepted the phase stays
+        ({**AT_HOME, "operation": O.ACCEPTING, "phase": Phase.STANDBY}, seen(UNMARKED), Phase.STANDBY, None),
+        ({**AT_HOME, "operation": O.ACCEPTING, "conditions": SEEN_MISSING}, seen(), Phase.ERROR, Reason.DATA_LOST),
         # a first look is a doubt: the phase stays
         ({"phase": Phase.RUNNING}, seen(container=READY), Phase.RUNNING, None),
         ({"phase": Phase.RUNNING, **AT_HOME}, seen(), Phase.RUNNING, None),
@@ -360,6 +376,8 @@ SEEN_ADRIFT = replace(NOT_OBSERVED, container_ready=Condition(False, "WithoutVol
         ({"error": error(Reason.TIMEOUT, wish_version=4)}, seen(WHOLE), Phase.STANDBY, None),
         ({"error": error(Reason.DATA_LOST, wish_version=4)}, seen(WHOLE), Phase.ERROR, Reason.DATA_LOST),
         ({"error": error(Reason.DATA_LOST, context={"absent": True})}, seen(WHOLE), Phase.STANDBY, None),
+        ({"error": error(Reason.MARKER_UNREADABLE, wish_version=4)}, seen(HALF), Phase.ERROR, Reason.MARKER_UNREADABLE),
+        ({"error": error(Reason.MARKER_UNREADABLE, context={"absent": True})}, seen(WHOLE), Phase.STANDBY, None),
         ({"error": error(Reason.DATA_LOST, context={"absent": True})}, seen(HALF), Phase.ERROR, Reason.DATA_LOST),
         # 4 to 7: resources
         ({}, seen(WHOLE, container=READY), Phase.RUNNING, None),

@@ -24,12 +24,13 @@ from tests.domain.builders import (
     later,
     look,
     proved,
+    unmarked,
     whole,
     workspace,
 )
 
-from torpor.domain.effects import DropHome, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
-from torpor.domain.errors import Reason
+from torpor.domain.effects import AcceptHome, DropHome, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.planner import (
     Adopt,
     Again,
@@ -41,6 +42,7 @@ from torpor.domain.planner import (
     Recover,
     Rest,
     Run,
+    Step,
     Store,
     Turn,
 )
@@ -76,8 +78,13 @@ WISHES = (
     (Wish.DELETED, later(-5), False),
     (Wish.DELETED, later(-5), True),
 )
-HOMES: tuple[SeenVolume | None, ...] = (None, half_made(GENERATION), whole(GENERATION))
-OLDER_VOLUMES: tuple[SeenVolume | None, ...] = (None, half_made(GENERATION - 1), whole(GENERATION - 1))
+HOMES: tuple[SeenVolume | None, ...] = (None, half_made(GENERATION), unmarked(GENERATION), whole(GENERATION))
+OLDER_VOLUMES: tuple[SeenVolume | None, ...] = (
+    None,
+    half_made(GENERATION - 1),
+    whole(GENERATION - 1),
+    unmarked(GENERATION - 1),
+)
 REMAINS = container(GENERATION, REVISION - 1, ended=Ended(0, "before"))
 CONTAINERS: tuple[SeenContainer | None, ...] = (
     None,
@@ -101,6 +108,7 @@ PACKING = (Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
 UNDER_WAY = tuple(operation for operation in Operation if operation is not Operation.NONE)
 
 MISSING = replace(NOT_OBSERVED, volume_ready=Condition(False, "Missing", "", later(-9)))
+UNMARKED = replace(NOT_OBSERVED, volume_ready=Condition(False, "Unmarked", "", later(-9)))
 WITHOUT_VOLUME = replace(NOT_OBSERVED, container_ready=Condition(False, "WithoutVolume", "", later(-9)))
 BOTH = replace(MISSING, container_ready=WITHOUT_VOLUME.container_ready)
 
@@ -111,7 +119,7 @@ def memories(row: Workspace, what: Observation) -> tuple[Conditions, ...]:
     is_adrift = is_live(what) and not what.volumes
     return (
         NOT_OBSERVED,
-        *((MISSING,) if is_missing else ()),
+        *((MISSING, UNMARKED) if is_missing else ()),
         *((WITHOUT_VOLUME,) if is_adrift else ()),
         *((BOTH,) if is_missing and is_adrift else ()),
     )
@@ -154,9 +162,17 @@ def errors_at_rest() -> Iterator[tuple[ErrorInfo | None, Recovery | None]]:
             Recovery(OLDER - 1, empty=True),
         ):
             yield replace(lost, context=context), request
+    unreadable = error(Reason.MARKER_UNREADABLE, wish_version=OLDER, context={"absent": True, "home": "/volumes/3/home"})
+    for request in (
+        None,
+        Recovery(WISH_VERSION, accept=True),
+        Recovery(WISH_VERSION, empty=True),
+        Recovery(OLDER - 1, accept=True),
+    ):
+        yield unreadable, request
 
 
-SPECIAL = (Reason.DATA_LOST, Reason.CONTAINER_WITHOUT_VOLUME, Reason.RETRY_EXCEEDED)
+SPECIAL = (Reason.DATA_LOST, Reason.MARKER_UNREADABLE, Reason.CONTAINER_WITHOUT_VOLUME, Reason.RETRY_EXCEEDED)
 
 
 def rows_at_rest() -> Iterator[Workspace]:
@@ -188,7 +204,7 @@ def rows_at_rest() -> Iterator[Workspace]:
 def cases_at_rest() -> Iterator[Case]:
     for row in rows_at_rest():
         # With an error older volumes make no difference that they do not make without one, but for a container without any.
-        older = OLDER_VOLUMES if row.error is None else OLDER_VOLUMES[:2] if row.error.reason in SPECIAL[1:] else (None,)
+        older = OLDER_VOLUMES if row.error is None else OLDER_VOLUMES[:2] if row.error.reason in SPECIAL[2:] else (None,)
         for what in observations(older):
             for memory in memories(row, what):
                 case = Case(replace(row, conditions=memory), what, look())
@@ -323,7 +339,7 @@ def is_terminal(info: ErrorInfo | None) -> bool:
 def check_effect(case: Case, step: Run) -> None:
     row, what, effect = case.row, case.what, step.effect
     home_is_whole, live = is_whole(row, what), is_live(what)
-    half = {volume.generation for volume in what.volumes if volume.marker is None}
+    half = {volume.generation for volume in what.volumes if volume.marker is None and not volume.is_illegible}
     match effect:
         case MakeHome(generation, discard) | Restore(generation, _, discard):
             assert generation == row.generation
@@ -332,6 +348,10 @@ def check_effect(case: Case, step: Run) -> None:
             assert discard <= half - {row.generation}
             if isinstance(effect, Restore):
                 assert effect.archive == row.archive
+        case AcceptHome(generation):
+            assert generation == row.generation
+            assert not home_is_whole
+            assert generation in {volume.generation for volume in what.volumes}, "nothing is there to be accepted"
         case Start(generation, revision):
             assert (generation, revision) == (row.generation, row.revision)
             assert home_is_whole, "I16: started a half-made volume"
@@ -417,7 +437,7 @@ def check_change(case: Case, decision: Decision, after: Workspace) -> None:
     if is_terminal(row.error) and not is_terminal(after.error):
         assert row.error is not None
         is_newer_wish = row.error.wish_version < row.wish_version
-        is_lost = row.error.reason is Reason.DATA_LOST
+        is_lost = row.error.reason in ASKS_HOW_TO_GO_ON
         if is_lost and row.error.context.get("absent") and is_whole(row, what):
             pass  # it was seen again
         elif is_lost and row.deleted_at is None:
@@ -437,14 +457,19 @@ def check_change(case: Case, decision: Decision, after: Workspace) -> None:
     assert closed == (was if was != now else None)
     assert opened == (now if was != now else None)
     if change.opened is not None:
-        assert isinstance(step, Begin | Adopt | Again) or (isinstance(step, Turn | Finish) and step.then is after.operation)
+        is_next = isinstance(step, Turn | Finish) and step.then is after.operation
+        assert isinstance(step, Begin | Adopt | Again) or is_next or is_acceptance(step)
         assert (change.opened.operation, change.opened.generation) == (after.operation, after.generation)
     if change.closed is not None and isinstance(step, GiveUp):
         assert after.error is not None
         assert change.closed.reason is after.error.reason
     claims_next = isinstance(step, Turn | Finish) and step.then is not Operation.NONE
-    assert change.if_wish_unchanged is (claims_next or isinstance(step, Begin | Store | Finish))
+    assert change.if_wish_unchanged is (claims_next or isinstance(step, Begin | Store | Finish) or is_acceptance(step))
     assert (change.proved is not None) is isinstance(step, Store)
+
+
+def is_acceptance(step: Step) -> bool:
+    return isinstance(step, Recover) and step.request.accept
 
 
 def attempt_of(row: Workspace) -> tuple[str, int] | None:
@@ -506,13 +531,13 @@ def check_new_wish_makes_progress(begun: Case, ended: Workspace) -> None:
     info = begun.row.error
     if info is None or not info.is_terminal or info.wish_version == WISH_VERSION:
         return
-    if info.reason is Reason.DATA_LOST and begun.row.deleted_at is None:
+    if info.reason in ASKS_HOW_TO_GO_ON and begun.row.deleted_at is None:
         return
     if ended.error is None:
         return
     # What may stand now is only what was found since, and never the same again.
     assert ended.error.wish_version == WISH_VERSION
-    found = {Reason.DATA_LOST, Reason.CONTAINER_WITHOUT_VOLUME}
+    found = {*ASKS_HOW_TO_GO_ON, Reason.CONTAINER_WITHOUT_VOLUME}
     if begun.row.conditions.container_ready.reason == "WithoutVolume":
         found -= {Reason.CONTAINER_WITHOUT_VOLUME}
     assert ended.error.reason in found, "a new wish was answered with an error"

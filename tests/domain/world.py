@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, assert_never
 
-from tests.domain.builders import ID, KNOBS, NOW, look, workspace
+from tests.domain.builders import ID, KNOBS, NOW, half_made, look, unmarked, workspace
 
-from torpor.domain.effects import DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Cancel, Rest, Run, Step
 from torpor.domain.reconcile import reconcile
@@ -50,6 +50,8 @@ class World:
         self.epoch = 1
         self.homes: dict[int, str] = {}
         """Whole volumes and what is in them."""
+        self.unmarked: dict[int, str] = {}
+        """Homes whose marker cannot be read, and what is in them."""
         self.half_made: set[int] = set()
         self.container: SeenContainer | None = None
         self.archives: dict[Archive, str] = {}
@@ -76,9 +78,9 @@ class World:
             purge=purge,
         )
 
-    def recover(self, *, archive: Archive | None = None, empty: bool = False) -> None:
+    def recover(self, *, archive: Archive | None = None, empty: bool = False, accept: bool = False) -> None:
         version = self.row.wish_version + 1
-        self.row = replace(self.row, wish_version=version, recover_request=Recovery(version, archive, empty))
+        self.row = replace(self.row, wish_version=version, recover_request=Recovery(version, archive, empty, accept))
 
     def work(self, text: str) -> None:
         assert self.container is not None
@@ -90,6 +92,9 @@ class World:
     def befall(self, *fates: Fate | Report) -> None:
         """The next effects are not carried out; this happens instead."""
         self.fates.extend(fates)
+
+    def marker_is_lost(self) -> None:
+        self.unmarked[self.row.generation] = self.homes.pop(self.row.generation)
 
     def program_ends(self, exit_code: int = 1) -> None:
         assert self.container is not None
@@ -108,7 +113,9 @@ class World:
 
     def observe(self) -> Observation:
         volumes = {SeenVolume(generation, Marker(ID, generation, "")) for generation in self.homes}
-        return Observation(frozenset(volumes | {SeenVolume(generation, None) for generation in self.half_made}), self.container)
+        volumes |= {half_made(generation) for generation in self.half_made}
+        volumes |= {unmarked(generation) for generation in self.unmarked}
+        return Observation(frozenset(volumes), self.container)
 
     def tick(self, progress: Progress | None = None, *, paused_s: float = 0) -> Step:
         report, self.report = self.report, None
@@ -182,6 +189,8 @@ class World:
                 if archive not in self.archives:
                     return Broke(Reason.DATA_LOST, "no such archive", {"archive_key": str(archive.key)})
                 self.homes[generation] = self.archives[archive]
+            case AcceptHome(generation):
+                self.homes[generation] = self.unmarked.pop(generation)
             case Start(generation, revision):
                 assert generation in self.homes, "I16: a half-made volume is never started"
                 assert self.container is None or self.container.ended, "I2: at most one live container"
@@ -205,7 +214,9 @@ class World:
                 is_kept = self.row.archive is not None and self.archives.get(self.row.archive) == self.home
                 assert self.row.purge or self.home is None or is_kept, "I1: what is not archived is not removed"
                 self.container = None
+                assert self.row.purge or self.row.generation not in self.unmarked, "I1: an unmarked home is not removed"
                 self.homes.clear()
+                self.unmarked.clear()
                 self.half_made.clear()
             case _:
                 assert_never(effect)

@@ -85,6 +85,35 @@ def test_a_program_killed_by_hand_is_started_again(here: Product) -> None:
     here.ok("delete", "phoenix", "--purge", "--wait")
 
 
+def test_a_marker_destroyed_by_hand_is_told_as_that_and_its_home_is_accepted(here: Product) -> None:
+    here.ok("create", "unmarked", "--wait")
+    here.ok("exec", "unmarked", "--", "sh", "-c", "echo precious > ~/note")
+    here.ok("stop", "unmarked", "--wait")
+    home = here.home(here.show("unmarked"))
+    marker = home.parent / "marker.json"
+    (home.parent / "epoch.json").write_text('{"epoch": "abc"}')
+    marker.unlink()
+    broken = here.until("unmarked", lambda seen: seen["phase"] == "ERROR")
+    assert broken["error"]["reason"] == "MarkerUnreadable"
+    assert f"the home is there, its marker is missing: {marker}" in broken["error"]["message"]
+    told = here.ok("explain", "unmarked")
+    assert f"ls -la {home}" in told
+    assert "torpor recover unmarked --accept" in told
+    ways = here.run("recover", "unmarked")
+    assert ways.returncode == 1
+    assert "--accept" in ways.stderr.decode() + ways.stdout.decode()
+
+    here.ok("recover", "unmarked", "--accept", "--wait")
+    here.ok("start", "unmarked", "--wait")
+    assert here.ok("exec", "unmarked", "--", "cat", "note") == "precious\n"
+    here.ok("stop", "unmarked", "--wait")
+
+    for name in ("marker.json", "epoch.json", "opened.json"):
+        (home.parent / name).write_text('{"epoch": "abc", "revision": "abc", "generation": "abc"}')
+    here.ok("delete", "unmarked", "--purge", "--wait")
+    assert not home.parent.exists()
+
+
 def test_a_volume_deleted_by_hand_is_lost_data_and_never_an_empty_home(here: Product) -> None:
     here.ok("create", "lost", "--wait")
     here.ok("exec", "lost", "--", "sh", "-c", "echo precious > ~/note")

@@ -34,7 +34,9 @@ REFUSES: Mapping[Path, tuple[str, ...]] = {
     ),
     ("PATCH", ONE): ("is_deleted", "name_taken", "bad_name", "bad_ttl", "limit_reached"),
     ("POST", f"{ONE}/undelete"): ("not_deleted", "purged", "archive_collected", "name_taken"),
-    ("POST", f"{ONE}/recover"): ("not_in_error", "say_which_way", "archive_collected", "bad_recovery", "no_such_archive"),
+    ("POST", f"{ONE}/recover"): (
+        "not_in_error", "is_deleted", "say_which_way", "archive_collected", "bad_recovery", "no_such_archive",
+    ),
     ("GET", f"{ONE}/operations"): ("bad_cursor",),
     ("POST", f"{ONE}/exec"): ("not_running", "output_too_large"),
     ("POST", f"{ONE}/leases"): ("is_deleted", "bad_lease"),

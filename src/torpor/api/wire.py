@@ -129,6 +129,7 @@ class ChangeWorkspace(Wire):
 class RecoverWorkspace(Wire):
     archive_key: Text | None = None
     empty: bool = False
+    accept: bool = False
 
 
 class OperationOut(Wire):

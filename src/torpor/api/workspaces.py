@@ -110,7 +110,8 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
     @router.post("/workspaces/{workspace}/recover", status_code=202)
     async def recover(workspace: str, caller: Asking, body: wire.RecoverWorkspace | None = None) -> wire.WorkspaceOut:
         way = body or wire.RecoverWorkspace()
-        return out(await wishes.recover(caller, workspace, archive_key=way.archive_key, empty=way.empty))
+        recovered = await wishes.recover(caller, workspace, archive_key=way.archive_key, empty=way.empty, accept=way.accept)
+        return out(recovered)
 
     @router.get("/workspaces/{workspace}/operations")
     async def operations(workspace: str, caller: Asking, limit: Limit = 100, cursor: str | None = None) -> wire.OperationList:

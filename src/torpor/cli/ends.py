@@ -112,7 +112,8 @@ def advice_for(problem: Mapping[str, Any], status: int, workspace: str) -> str:
 
 def _ways_to_recover(problem: Mapping[str, Any], workspace: str) -> str:
     ways = [f"`torpor recover {workspace} --archive-key {key}`" for key in problem.get("archive_keys", [])]
-    return ", or ".join([*ways, f"`torpor recover {workspace} --empty`"])
+    accept = [f"`torpor recover {workspace} --accept`"] if problem.get("can_accept") else []
+    return ", or ".join([*accept, *ways, f"`torpor recover {workspace} --empty`"])
 
 
 def _who_may(problem: Mapping[str, Any], _workspace: str) -> str:

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from torpor.cli.client import Api, NotFound, Record
 from torpor.cli.ends import Ended, ExitCode, one_line
-from torpor.domain.errors import Reason
+from torpor.domain.errors import ASKS_HOW_TO_GO_ON
 from torpor.domain.states import Operation, Phase, Wish
 
 POLL_S = 0.15
@@ -74,8 +74,8 @@ def _error_stands(workspace: Record, wish: Wished) -> bool:
         return False
     if error["wish_version"] >= workspace["wish_version"]:
         return True
-    # A newer wish forgives every error but a lost home: that one asks which way to go on.
-    return error["reason"] == Reason.DATA_LOST and wish.desired_state != Wish.DELETED and not wish.is_recovery
+    # A newer wish forgives every error but a lost home or marker: those ask how to go on.
+    return error["reason"] in ASKS_HOW_TO_GO_ON and wish.desired_state != Wish.DELETED and not wish.is_recovery
 
 
 def wait_for(

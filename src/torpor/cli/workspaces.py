@@ -82,18 +82,23 @@ def recover(
         typer.Option("--archive-key", metavar="KEY", help="A lost home: go on from this archive.", show_default=False),
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="A lost home: go on with an empty one.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="A home whose marker cannot be read: go on with it as it is.")
+    ] = False,
     wait: Wait = False,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Leave ERROR; for a lost home say which way."""
-    if archive_key is not None and empty:
-        raise usage("--archive-key and --empty are two different ways", "say one of them")
+    """Leave ERROR; for a lost home, or one whose marker cannot be read, say which way."""
+    if (archive_key is not None) + empty + accept > 1:
+        raise usage("--archive-key, --empty and --accept are different ways", "say one of them")
     way: Record = {}
     if archive_key is not None:
         way["archive_key"] = archive_key
     if empty:
         way["empty"] = True
+    if accept:
+        way["accept"] = True
     with api_here() as api:
         _conclude(api, api.recover(name, way), wait=wait, timeout_s=timeout, as_json=as_json, is_recovery=True)
 

@@ -9,7 +9,7 @@ from typing import assert_never
 
 import structlog
 
-from torpor.domain.effects import DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import CODE_MEANS, Code, Failed, Reason, Refused, Unavailable
 from torpor.domain.records import Archive, Broke, Marker, Overtaken, Proved, ProviderOut, Report, SaidDone, Workspace
 from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Proven, Runtime
@@ -66,6 +66,9 @@ class Hands:
                 result = await runtime.run_at_home(home, self.archives.unpack_job(archive.key), fence, progress)
                 _require_proven(archive, result["manifest_root"])
                 await runtime.mark_volume(home, Marker(workspace.id, generation, archive.manifest_root), fence)
+                return SaidDone()
+            case AcceptHome(generation):
+                await runtime.mark_volume(Home(workspace.id, generation), Marker(workspace.id, generation, ""), fence)
                 return SaidDone()
             case Start(generation, revision):
                 container = Container(Home(workspace.id, generation), revision, self.program_of(workspace), self.limits)

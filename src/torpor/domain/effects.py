@@ -28,6 +28,13 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptHome:
+    """Write a new marker on the home that is there; its files stay as they are."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     generation: int
     revision: int
@@ -69,7 +76,7 @@ class Remove:
     """Remove the container, then the volumes of all generations."""
 
 
-Effect = MakeHome | Restore | Start | Stop | Pack | PackEmpty | DropHome | Remove
+Effect = MakeHome | Restore | AcceptHome | Start | Stop | Pack | PackEmpty | DropHome | Remove
 
 
 def _op_id(workspace: Workspace) -> str:
@@ -94,6 +101,7 @@ NEXT_EFFECT: Mapping[Operation, Callable[[Workspace, Verdict], Effect]] = {
         workspace.generation, verdict.half_made - {workspace.generation}
     ),
     Operation.RESTORING: _restore,
+    Operation.ACCEPTING: lambda workspace, _verdict: AcceptHome(workspace.generation),
     Operation.STARTING: lambda workspace, _verdict: Start(workspace.generation, workspace.revision),
     Operation.STOPPING: lambda _workspace, _verdict: Stop(),
     Operation.ARCHIVING: _archive,

@@ -57,6 +57,7 @@ class Reason(StrEnum):
     TIMEOUT = "Timeout"
     RETRY_EXCEEDED = "RetryExceeded"
     DATA_LOST = "DataLost"
+    MARKER_UNREADABLE = "MarkerUnreadable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_WITHOUT_VOLUME = "ContainerWithoutVolume"
 
@@ -117,6 +118,10 @@ IS_RETRIED = {
     Reason.TIMEOUT: False,
     Reason.RETRY_EXCEEDED: False,
     Reason.DATA_LOST: False,
+    Reason.MARKER_UNREADABLE: False,
     Reason.IMAGE_PULL_FAILED: False,
     Reason.CONTAINER_WITHOUT_VOLUME: False,
 }
+
+# The home is not what the row expects. A new wish does not clear these: a recovery says how to go on.
+ASKS_HOW_TO_GO_ON = frozenset({Reason.DATA_LOST, Reason.MARKER_UNREADABLE})

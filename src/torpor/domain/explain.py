@@ -1,10 +1,11 @@
 """Why is it as it is, what happens next, and which ways are there out of it? In plain words."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from torpor.domain.errors import Reason
+from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
 from torpor.domain.records import ErrorInfo, Workspace
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
@@ -60,6 +61,7 @@ OPERATION_MEANS: Mapping[Operation, str] = {
     Operation.NONE: "nothing is under way",
     Operation.PROVISIONING: "an empty home is being made",
     Operation.RESTORING: "its home is being restored from the archive",
+    Operation.ACCEPTING: "its home is being accepted as it is",
     Operation.STARTING: "its program is being started",
     Operation.STOPPING: "its program is being stopped",
     Operation.ARCHIVING: "its home is being archived",
@@ -71,6 +73,7 @@ WAITS_FOR: Mapping[Operation, str] = {
     Operation.NONE: "nothing",
     Operation.PROVISIONING: "the new volume to carry its marker",
     Operation.RESTORING: "the restored volume to carry its marker",
+    Operation.ACCEPTING: "the home to carry its new marker",
     Operation.STARTING: "its port to answer",
     Operation.STOPPING: "its container to be gone",
     Operation.ARCHIVING: "the archive to be proven and the volume to be gone",
@@ -122,6 +125,8 @@ def explain(
     why = _why(workspace)
     if why:
         lines.append(f"Why: {why}")
+    if look := _where_to_look(workspace):
+        lines.append(f"Look: {look}")
     next_step = _next(workspace) if awake is None else _next_down(workspace, awake)
     if next_step:
         lines.append(f"Next: {next_step}.")
@@ -211,6 +216,14 @@ def _why(workspace: Workspace) -> str | None:
     return f"{error.reason} in {error.operation}: {error.message}.{said}"
 
 
+def _where_to_look(workspace: Workspace) -> str | None:
+    """Where the files of a home are that is there without its marker, and how to list them."""
+    home = workspace.error.context.get("home") if workspace.error is not None else None
+    if not isinstance(home, str):
+        return None
+    return f"on the machine that runs it, as an administrator: `ls -la {shlex.quote(home)}`."
+
+
 def _next(workspace: Workspace) -> str | None:
     error = workspace.error
     if error is not None and error.is_terminal:
@@ -240,7 +253,7 @@ def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_und
             WayOut(f"torpor delete {name} --purge", "give up the home too; this cannot be taken back"),
             *([WayOut(f"torpor undelete {name}", "keep it, archived")] if is_taken_back else []),
         )
-    if error is not None and error.is_terminal and error.reason is Reason.DATA_LOST:
+    if error is not None and error.is_terminal and error.reason in ASKS_HOW_TO_GO_ON:
         return (*ways, WayOut(f"torpor delete {name}", "give it up"))
     offers = {
         Wish.RUNNING: WayOut(f"torpor start {name}", "run it"),
@@ -252,9 +265,11 @@ def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_und
 
 
 def _ways_out_of_error(workspace: Workspace, error: ErrorInfo, archive_keys: tuple[str, ...]) -> list[WayOut]:
-    if error.reason is not Reason.DATA_LOST:
+    if error.reason not in ASKS_HOW_TO_GO_ON:
         return [WayOut(f"torpor recover {workspace.name}", "forget the error and try again")]
+    can_accept = error.reason is Reason.MARKER_UNREADABLE and workspace.deleted_at is None
     return [
+        *([WayOut(f"torpor recover {workspace.name} --accept", "go on with the home as it is")] if can_accept else []),
         *(
             WayOut(f"torpor recover {workspace.name} --archive-key {key}", "go on from this older archive")
             for key in archive_keys

@@ -6,13 +6,25 @@ A short ladder, ordered by priority. The order is the rule: deletion before erro
 from dataclasses import replace
 from datetime import datetime
 
-from torpor.domain.errors import Reason
-from torpor.domain.records import Condition, Conditions, ErrorInfo, Observation, SeenContainer, Verdict, Workspace
+from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
+from torpor.domain.records import (
+    Condition,
+    Conditions,
+    ErrorInfo,
+    Observation,
+    SeenContainer,
+    SeenVolume,
+    Verdict,
+    Workspace,
+)
 from torpor.domain.states import Operation, Phase
 
 # Condition reasons that remember a first look, so that a second one can confirm it.
 MISSING = "Missing"
+UNMARKED = "Unmarked"
 WITHOUT_VOLUME = "WithoutVolume"
+# What it means when the expected home is confirmed to be so.
+LOSS_MEANS = {MISSING: Reason.DATA_LOST, UNMARKED: Reason.MARKER_UNREADABLE}
 
 
 def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
@@ -22,24 +34,29 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
     volume_ready = workspace.generation in whole
     container_ready = live is not None and live.ready and live.generation == workspace.generation
 
-    is_missing = workspace.expects_volume and not volume_ready
+    home = next((volume for volume in seen.volumes if volume.generation == workspace.generation), None)
+    missed = _missed(workspace, home, volume_ready=volume_ready)
+    is_missing = missed is not None
     is_adrift = live is not None and not present
-    missing_confirmed = is_missing and workspace.conditions.volume_ready.reason == MISSING
+    missing_confirmed = is_missing and workspace.conditions.volume_ready.reason == missed
     adrift_confirmed = is_adrift and workspace.conditions.container_ready.reason == WITHOUT_VOLUME
 
     error = _standing_error(workspace, volume_ready=volume_ready)
     # A home that was whole and no longer looks it is not removed with the rest: it may be all there, behind a bad sector.
     is_unsavable = is_missing and workspace.deleted_at is not None and not workspace.purge and workspace.generation in present
+    is_told = is_unsavable or (workspace.deleted_at is None and not is_adrift)
+    if missing_confirmed and is_told and _is_of_another_loss(error, missed):
+        error = None  # the home disappeared altogether since, or came back without its marker: told anew below
     # A failure that is still being retried must not hide a loss: the next attempt would fill a fresh home in its place.
     if not _is_terminal(error):
         if is_unsavable and missing_confirmed:
-            error = _lost(workspace, "is there, but not whole, so its last state cannot be archived; a purge gives it up", now)
+            error = _lost(workspace, home, now, then="its last state cannot be archived; undelete or purge the workspace")
         elif workspace.deleted_at is None and adrift_confirmed and not _is_stopping(workspace, seen_twice=True):
             error = _error(
                 workspace, Reason.CONTAINER_WITHOUT_VOLUME, "a container runs, but its home volume is not there", now
             )
         elif workspace.deleted_at is None and missing_confirmed and not is_adrift:
-            error = _lost(workspace, "is gone, and no archive holds its last state", now)
+            error = _lost(workspace, home, now, then="no archive holds its last state")
     in_doubt = (is_unsavable and not missing_confirmed) or (
         workspace.deleted_at is None
         and (
@@ -54,7 +71,7 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
     conditions = _conditions(
         workspace,
         Conditions(
-            volume_ready=_volume_condition(workspace, present, volume_ready=volume_ready, is_missing=is_missing),
+            volume_ready=_volume_condition(workspace, home, missed, volume_ready=volume_ready),
             archive_ready=_archive_condition(workspace, error),
             container_ready=_container_condition(seen.container, container_ready=container_ready, is_adrift=is_adrift),
             healthy=_health_condition(error),
@@ -69,7 +86,7 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
             volume_ready=volume_ready,
             container_ready=container_ready,
             archive_ready=conditions.archive_ready.status,
-            in_doubt=in_doubt,
+            stays=in_doubt or _is_being_accepted(workspace, home, volume_ready=volume_ready),
         ),
         conditions=conditions,
         is_certain=not in_doubt,
@@ -101,7 +118,20 @@ def whole_homes(workspace_id: str, seen: Observation) -> frozenset[int]:
 
 def is_missed(verdict: Verdict) -> bool:
     """A home that should be there was not seen whole."""
-    return verdict.conditions.volume_ready.reason == MISSING
+    return verdict.conditions.volume_ready.reason in LOSS_MEANS
+
+
+def _missed(workspace: Workspace, home: SeenVolume | None, *, volume_ready: bool) -> str | None:
+    """What is wrong with the home that the row expects: it is not there, or it is there without its marker."""
+    if not workspace.expects_volume or volume_ready:
+        return None
+    if home is None or not home.home_at:
+        return MISSING
+    return None if workspace.operation is Operation.ACCEPTING else UNMARKED
+
+
+def _is_being_accepted(workspace: Workspace, home: SeenVolume | None, *, volume_ready: bool) -> bool:
+    return workspace.operation is Operation.ACCEPTING and home is not None and not volume_ready
 
 
 def _phase(
@@ -112,13 +142,13 @@ def _phase(
     volume_ready: bool,
     container_ready: bool,
     archive_ready: bool,
-    in_doubt: bool,
+    stays: bool,
 ) -> Phase:
     if workspace.deleted_at is not None:
         return Phase.DELETING if anything_present else Phase.DELETED
     if _is_terminal(error):
         return Phase.ERROR
-    if in_doubt:
+    if stays:
         return workspace.phase
     if volume_ready:
         return Phase.RUNNING if container_ready else Phase.STANDBY
@@ -130,12 +160,22 @@ def _standing_error(workspace: Workspace, *, volume_ready: bool) -> ErrorInfo | 
     error = workspace.error
     if error is None:
         return None
-    if error.reason is Reason.DATA_LOST and error.context.get("absent") and volume_ready:
+    if error.reason in ASKS_HOW_TO_GO_ON and error.context.get("absent") and volume_ready:
         return None
-    if error.reason is Reason.DATA_LOST and workspace.deleted_at is None:
+    if error.reason in ASKS_HOW_TO_GO_ON and workspace.deleted_at is None:
         # It asks which way to go on: a recovery says so (the planner carries it out), or the volume is seen again.
         return error
     return None if error.wish_version < workspace.wish_version else error
+
+
+def _is_of_another_loss(error: ErrorInfo | None, missed: str | None) -> bool:
+    """Only among those that the judge found: an archive that was lost in RESTORING is another matter."""
+    return (
+        error is not None
+        and missed is not None
+        and bool(error.context.get("absent"))
+        and error.reason is not LOSS_MEANS[missed]
+    )
 
 
 def _is_stopping(workspace: Workspace, *, seen_twice: bool) -> bool:
@@ -166,24 +206,27 @@ def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **
     )
 
 
-def _lost(workspace: Workspace, how: str, now: datetime) -> ErrorInfo:
-    return _error(
-        workspace,
-        Reason.DATA_LOST,
-        f"the home volume (generation {workspace.generation}) {how}",
-        now,
-        generation=workspace.generation,
-        revision=workspace.revision,
-        absent=True,
-    )
+def _lost(workspace: Workspace, home: SeenVolume | None, now: datetime, *, then: str) -> ErrorInfo:
+    where: dict[str, object] = {"generation": workspace.generation, "revision": workspace.revision, "absent": True}
+    if home is None:
+        gone = f"the home volume (generation {workspace.generation}) is gone, and {then}"
+        return _error(workspace, Reason.DATA_LOST, gone, now, **where)
+    if not home.home_at:
+        empty = f"the home volume (generation {workspace.generation}) is there, but {home.fault}, and {then}"
+        return _error(workspace, Reason.DATA_LOST, empty, now, **where)
+    there = f"the home is there, {home.fault}; {then}"
+    return _error(workspace, Reason.MARKER_UNREADABLE, there, now, **where, home=home.home_at)
 
 
-def _volume_condition(workspace: Workspace, present: frozenset[int], *, volume_ready: bool, is_missing: bool) -> Condition:
+def _volume_condition(workspace: Workspace, home: SeenVolume | None, missed: str | None, *, volume_ready: bool) -> Condition:
     if volume_ready:
         return Condition(True, "Ready")
-    if is_missing:
-        return Condition(False, MISSING, f"generation {workspace.generation} is expected and was not seen whole")
-    if workspace.generation in present:
+    if missed is not None:
+        fault = home.fault if home is not None else "it was not seen"
+        return Condition(False, missed, f"generation {workspace.generation} is expected: {fault}")
+    if _is_being_accepted(workspace, home, volume_ready=volume_ready):
+        return Condition(False, "Accepting", "a new marker is being written")
+    if home is not None:
         return Condition(False, "HalfMade", "the volume does not carry its marker yet")
     return Condition(False, "Absent")
 

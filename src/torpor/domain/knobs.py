@@ -9,6 +9,7 @@ from torpor.domain.states import Operation
 TIMEOUTS_S: Mapping[Operation, float] = {
     Operation.PROVISIONING: 300,
     Operation.RESTORING: 1800,
+    Operation.ACCEPTING: 300,
     Operation.STARTING: 300,
     Operation.STOPPING: 300,
     Operation.ARCHIVING: 1800,

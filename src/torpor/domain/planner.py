@@ -11,7 +11,7 @@ from typing import assert_never
 
 from torpor.domain.backoff import backoff_s
 from torpor.domain.effects import NEXT_EFFECT, Effect
-from torpor.domain.errors import IS_RETRIED, Reason
+from torpor.domain.errors import ASKS_HOW_TO_GO_ON, IS_RETRIED, Reason
 from torpor.domain.knobs import Knobs
 from torpor.domain.records import (
     Broke,
@@ -138,7 +138,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Leave DataLost the way that was asked for: a new generation that forgets the old expectation."""
+    """Go on the way that was asked for: with a new generation that forgets the old expectation, or with the home as it is."""
 
     request: Recovery
 
@@ -173,7 +173,7 @@ def plan(workspace: Workspace, verdict: Verdict, report: Report | None, look: Lo
 
 def _plan_next(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
     if verdict.error is not None and verdict.error.is_terminal:
-        request = _recovery_asked(workspace, verdict.error)
+        request = _recovery_asked(workspace, verdict, verdict.error)
         return Recover(request) if request is not None else Rest()
     if _ended_while_wanted(workspace, verdict):
         assert verdict.ended is not None
@@ -321,10 +321,13 @@ def _plan_program_end(workspace: Workspace, ended: Ended, look: Look) -> Step:
     return Retry(error, at, quick_ends)
 
 
-def _recovery_asked(workspace: Workspace, error: ErrorInfo) -> Recovery | None:
+def _recovery_asked(workspace: Workspace, verdict: Verdict, error: ErrorInfo) -> Recovery | None:
     request = workspace.recover_request
-    if error.reason is not Reason.DATA_LOST or request is None or request.wish_version <= error.wish_version:
+    if error.reason not in ASKS_HOW_TO_GO_ON or request is None or request.wish_version <= error.wish_version:
         return None
+    if request.accept:
+        can_accept = error.reason is Reason.MARKER_UNREADABLE and verdict.home_present and workspace.deleted_at is None
+        return request if can_accept else None
     return request if request.archive is not None or request.empty else None
 
 

@@ -150,7 +150,7 @@ class ErrorInfo:
     error_count: int
     occurred_at: datetime
     wish_version: int
-    """A wish that came later clears it (but for DataLost)."""
+    """A wish that came later clears it (but for DataLost and MarkerUnreadable)."""
     context: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -163,6 +163,8 @@ class Recovery:
     """Go back to this older archive."""
     empty: bool = False
     """Begin with an empty home."""
+    accept: bool = False
+    """Accept the home that is there without a readable marker."""
 
 
 @dataclass(frozen=True, slots=True)

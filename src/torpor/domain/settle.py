@@ -133,6 +133,9 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             return Change(workspace, replace(seen, due_at=at, quick_ends=quick_ends))
         case GiveUp(error, quick_ends):
             return Change(workspace, _in_error(seen, error, look, quick_ends), closed=_failed(seen, error))
+        case Recover(request) if request.accept:
+            # Claimed in the same write: at rest the judge would find the same error again.
+            return _opened(workspace, _begun(_accepted(seen, look), Operation.ACCEPTING, look, new_op_id), guarded=True)
         case Recover(request):
             return Change(workspace, _recovered(seen, request, look))
         case _:
@@ -234,13 +237,24 @@ def _in_error(seen: Workspace, error: ErrorInfo, look: Look, quick_ends: int) ->
 
 
 def _recovered(seen: Workspace, request: Recovery, look: Look) -> Workspace:
-    healthy = replace(seen.conditions.healthy, status=True, reason="Healthy", message="", last_transition_time=look.now)
     return replace(
-        _with_phase(seen, Phase.ARCHIVED if request.archive else Phase.PENDING, look.now),
-        conditions=replace(seen.conditions, healthy=healthy),
+        _healthy(seen, Phase.ARCHIVED if request.archive else Phase.PENDING, look),
         generation=seen.generation + 1,
         home_seen=False,
         archive=request.archive,
+    )
+
+
+def _accepted(seen: Workspace, look: Look) -> Workspace:
+    """The home is still expected: whatever becomes of the operation, no other home takes its place."""
+    return _healthy(seen, Phase.STANDBY, look)
+
+
+def _healthy(seen: Workspace, phase: Phase, look: Look) -> Workspace:
+    healthy = replace(seen.conditions.healthy, status=True, reason="Healthy", message="", last_transition_time=look.now)
+    return replace(
+        _with_phase(seen, phase, look.now),
+        conditions=replace(seen.conditions, healthy=healthy),
         error=None,
         error_count=0,
         quick_ends=0,

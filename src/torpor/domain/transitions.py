@@ -77,6 +77,7 @@ DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.NONE: lambda _workspace, _verdict: True,
     _O.PROVISIONING: lambda _workspace, verdict: verdict.volume_ready,
     _O.RESTORING: lambda _workspace, verdict: verdict.volume_ready,
+    _O.ACCEPTING: lambda _workspace, verdict: verdict.volume_ready,
     _O.STARTING: lambda _workspace, verdict: verdict.volume_ready and verdict.container_ready,
     # Not "not ready": a process that no longer answers may still be writing.
     _O.STOPPING: lambda _workspace, verdict: not verdict.container_present,
@@ -96,6 +97,7 @@ STANDS_ON: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.NONE: lambda _workspace, _verdict: True,
     _O.PROVISIONING: lambda workspace, verdict: not _home_is_lost(workspace, verdict),
     _O.RESTORING: lambda workspace, verdict: workspace.archive is not None and not _home_is_lost(workspace, verdict),
+    _O.ACCEPTING: lambda _workspace, verdict: verdict.home_present,
     # A home is opened for writing under a revision that no archive holds yet.
     _O.STARTING: lambda workspace, verdict: verdict.volume_ready and not workspace.is_archived,
     _O.STOPPING: lambda _workspace, _verdict: True,
@@ -132,6 +134,13 @@ TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
     _O.NONE: dict.fromkeys(Wish, _T.NEVER),
     _O.PROVISIONING: dict.fromkeys(Wish, _T.NEVER),
     _O.RESTORING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.NEVER, Wish.ARCHIVED: _T.NEVER, Wish.DELETED: _T.AT_ONCE},
+    # A home that is deleted, too, is accepted first: then its last state can be archived.
+    _O.ACCEPTING: {
+        Wish.RUNNING: _T.NEVER,
+        Wish.STANDBY: _T.NEVER,
+        Wish.ARCHIVED: _T.NEVER,
+        Wish.DELETED: _T.UNTIL_ARCHIVED_IF_PURGED,
+    },
     _O.STARTING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.AT_ONCE, Wish.ARCHIVED: _T.AT_ONCE, Wish.DELETED: _T.AT_ONCE},
     _O.STOPPING: dict.fromkeys(Wish, _T.NEVER),
     _O.ARCHIVING: {

@@ -81,6 +81,7 @@ HOME_STEP: Mapping[Operation, str] = {
     Operation.NONE: "Its home is made ready",
     Operation.PROVISIONING: "Making its home",
     Operation.RESTORING: "Restoring its home",
+    Operation.ACCEPTING: "Accepting its home as it is",
     Operation.STARTING: "Its home is there",
     Operation.STOPPING: "It was just going to sleep, and turns round",
     Operation.ARCHIVING: "It was just being archived, and turns round",

@@ -342,9 +342,9 @@ class Writing:
                 change.desired_state,
             )
 
-    async def set_recovery(self, workspace_id: str, archive: Archive | None, *, empty: bool) -> None:
+    async def set_recovery(self, workspace_id: str, archive: Archive | None, *, empty: bool, accept: bool) -> None:
         await self._connection.execute(
-            FOR_SERVICE["set_recovery"], uuid.UUID(workspace_id), from_recovery(archive, empty=empty)
+            FOR_SERVICE["set_recovery"], uuid.UUID(workspace_id), from_recovery(archive, empty=empty, accept=accept)
         )
 
     async def archives(self, workspace_id: str) -> Sequence[StoredArchive]:

@@ -157,12 +157,13 @@ def _to_recovery(stored: Mapping[str, Any] | None) -> Recovery | None:
         if archive
         else None,
         empty=stored.get("empty", False),
+        accept=stored.get("accept", False),
     )
 
 
-def from_recovery(archive: Archive | None, *, empty: bool) -> dict[str, Any]:
+def from_recovery(archive: Archive | None, *, empty: bool, accept: bool) -> dict[str, Any]:
     if archive is None:
-        return {"empty": empty}
+        return {"empty": empty, "accept": accept}
     return {
         "archive": {
             "key": str(archive.key),

@@ -10,6 +10,7 @@ export const DEPTHS: readonly Depth[] = ["RUNNING", "STANDBY", "ARCHIVED", "NOTH
 export const LEADS: Record<OperationKind, [from: Depth, to: Depth]> = {
   PROVISIONING: ["NOTHING", "STANDBY"],
   RESTORING: ["ARCHIVED", "STANDBY"],
+  ACCEPTING: ["STANDBY", "STANDBY"],
   STARTING: ["STANDBY", "RUNNING"],
   STOPPING: ["RUNNING", "STANDBY"],
   ARCHIVING: ["STANDBY", "ARCHIVED"],

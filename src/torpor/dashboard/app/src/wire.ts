@@ -3,7 +3,7 @@
 export type Wish = "RUNNING" | "STANDBY" | "ARCHIVED" | "DELETED";
 export type Phase = "PENDING" | "ARCHIVED" | "STANDBY" | "RUNNING" | "ERROR" | "DELETING" | "DELETED";
 export type OperationKind =
-  "PROVISIONING" | "RESTORING" | "STARTING" | "STOPPING" | "ARCHIVING" | "CREATE_EMPTY_ARCHIVE" | "DELETING";
+  "PROVISIONING" | "RESTORING" | "ACCEPTING" | "STARTING" | "STOPPING" | "ARCHIVING" | "CREATE_EMPTY_ARCHIVE" | "DELETING";
 export type Outcome = "DONE" | "FAILED" | "TURNED" | "ABANDONED";
 export type Role = "use" | "manage";
 export type Scope = "read" | "use" | "manage" | "account" | "admin";

@@ -21,6 +21,7 @@ export async function undelete(workspace: Workspace): Promise<void> {
 export interface Way {
   archive_key?: string;
   empty?: boolean;
+  accept?: boolean;
 }
 
 export async function recover(workspace: Workspace, way: Way = {}): Promise<void> {

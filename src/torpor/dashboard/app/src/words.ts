@@ -27,6 +27,7 @@ export const PHASE_MEANS: Record<Phase, string> = {
 export const OPERATION_SAYS: Record<OperationKind, string> = {
   PROVISIONING: "Making an empty home",
   RESTORING: "Restoring its home",
+  ACCEPTING: "Accepting its home as it is",
   STARTING: "Starting its program",
   STOPPING: "Stopping its program",
   ARCHIVING: "Putting its home into the archive",
@@ -38,6 +39,7 @@ export const OPERATION_SAYS: Record<OperationKind, string> = {
 export const OPERATION_NAME: Record<OperationKind, string> = {
   PROVISIONING: "New home",
   RESTORING: "Restore",
+  ACCEPTING: "Accept",
   STARTING: "Start",
   STOPPING: "Stop",
   ARCHIVING: "Archive",

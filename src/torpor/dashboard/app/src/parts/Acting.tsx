@@ -147,7 +147,9 @@ interface RecoverProps {
 
 function RecoverDialog({ workspace, doing, problem, onClose }: RecoverProps) {
   const keys = Array.isArray(problem.body["archive_keys"]) ? (problem.body["archive_keys"] as string[]) : [];
+  const canAccept = problem.body["can_accept"] === true;
   const ways: [Way, string, string][] = [
+    ...(canAccept ? [[{ accept: true }, "The home as it is", "a new marker is written"] as [Way, string, string]] : []),
     ...keys.map((key, at): [Way, string, string] => [
       { archive_key: key },
       at === 0 ? "The latest archive" : "An older archive",

@@ -70,7 +70,8 @@ const INSTEAD: Partial<Record<Action, string>> = {
 function Trouble({ workspace, me, doing, archives }: Omit<Props, "asKey">) {
   const { error } = workspace;
   if (!error) return null;
-  const isLost = error.reason === "DataLost";
+  const isUnmarked = error.reason === "MarkerUnreadable";
+  const isLost = error.reason === "DataLost" || isUnmarked;
   const last = typeof error.context["last_lines"] === "string" ? error.context["last_lines"] : "";
   const mayRecover = may(workspace, me, "RECOVER") && error.is_terminal;
   const isGoing = workspace.deleted_at !== null;
@@ -115,11 +116,24 @@ function Trouble({ workspace, me, doing, archives }: Omit<Props, "asKey">) {
                 <span>{INSTEAD[action]}</span>
               </li>
             ))}
+          {isUnmarked && !isGoing && (
+            <li>
+              <Button
+                weight="main"
+                icon="recover"
+                busy={doing.busy === "accept"}
+                onClick={() => void doing.run("accept", () => recover(workspace, { accept: true }))}
+              >
+                Go on with the home as it is
+              </Button>
+              <span>Its files stay as they are, and a new marker is written.</span>
+            </li>
+          )}
           {isLost &&
             archives.map((one, at) => (
               <li key={one.key}>
                 <Button
-                  weight={at === 0 ? "main" : "plain"}
+                  weight={at === 0 && !isUnmarked ? "main" : "plain"}
                   icon="archive"
                   busy={doing.busy === one.key}
                   onClick={() => void doing.run(one.key, () => recover(workspace, { archive_key: one.key }))}
