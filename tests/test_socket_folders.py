@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,44 +29,51 @@ sys.stdin.read()
 NAMES = ("torpor-a1b2c3d_", f"torpor-{'0f' * 10}", f"torpor-bus-{'0f' * 10}")
 
 
+@pytest.fixture
+def where() -> Iterator[Path]:
+    """Not pytest's folder, whose path may be too long for a socket."""
+    with tempfile.TemporaryDirectory(prefix="tmp-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_folder_is_removed_when_its_process_was_killed_and_not_before(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
+def test_a_folder_is_removed_when_its_process_was_killed_and_not_before(where: Path, name: str) -> None:
+    folder = where / name
     argv = (sys.executable, "-c", HOLDS, str(folder))
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == b"held\n"
-        sweep(tmp_path)
+        sweep(where)
         assert sorted(path.name for path in folder.iterdir()) == ["api.sock", LOCK]
         process.send_signal(signal.SIGKILL)
         process.wait(30)
-    sweep(tmp_path)
+    sweep(where)
     assert not folder.exists()
 
 
-def test_a_folder_is_gone_after_its_release(tmp_path: Path) -> None:
-    with hold(tmp_path / NAMES[0]) as held:
+def test_a_folder_is_gone_after_its_release(where: Path) -> None:
+    with hold(where / NAMES[0]) as held:
         assert held.folder.stat().st_mode & 0o777 == 0o700
         with pytest.raises(Hopeless, match="in use by another process"):
             hold(held.folder)
-    assert list(tmp_path.iterdir()) == []
+    assert list(where.iterdir()) == []
 
 
-def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    without_lock = tmp_path / NAMES[0]
+def test_what_is_not_ours_stays(where: Path) -> None:
+    without_lock = where / NAMES[0]
     without_lock.mkdir()
-    with_another_name = tmp_path / "torpor-data"
+    with_another_name = where / "torpor-data"
     with_another_name.mkdir()
     (with_another_name / LOCK).touch()
-    target = tmp_path / "target"
+    target = where / "target"
     target.mkdir()
     (target / LOCK).touch()
-    (tmp_path / NAMES[1]).symlink_to(target)
-    with_more = tmp_path / NAMES[2]
+    (where / NAMES[1]).symlink_to(target)
+    with_more = where / NAMES[2]
     with_more.mkdir()
     (with_more / LOCK).touch()
     (with_more / "notes").write_text("kept")
-    sweep(tmp_path)
+    sweep(where)
     assert without_lock.is_dir()
     assert (with_another_name / LOCK).exists()
     assert (target / LOCK).exists()
@@ -73,30 +81,30 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
-def test_a_folder_of_another_user_stays_and_is_not_used(tmp_path: Path) -> None:
-    folder = tmp_path / NAMES[0]
+def test_a_folder_of_another_user_stays_and_is_not_used(where: Path) -> None:
+    folder = where / NAMES[0]
     folder.mkdir(mode=0o700)
     (folder / LOCK).touch()
     os.chown(folder, 65534, 65534)
-    sweep(tmp_path)
+    sweep(where)
     assert (folder / LOCK).exists()
     with pytest.raises(Hopeless, match="mode 0700"):
         hold(folder)
 
 
-def test_a_held_folder_survives_every_sweep(tmp_path: Path) -> None:
+def test_a_held_folder_survives_every_sweep(where: Path) -> None:
     stop, lost = threading.Event(), []
 
     def sweep_again_and_again() -> None:
         while not stop.is_set():
-            sweep(tmp_path)
+            sweep(where)
 
     sweepers = [threading.Thread(target=sweep_again_and_again) for _ in range(2)]
     for sweeper in sweepers:
         sweeper.start()
     try:
         for number in range(300):
-            with hold(tmp_path / f"torpor-{number:08}") as held:
+            with hold(where / f"torpor-{number:08}") as held:
                 try:
                     with socket.socket(socket.AF_UNIX) as listener:
                         listener.bind(str(held.folder / "api.sock"))
@@ -107,10 +115,10 @@ def test_a_held_folder_survives_every_sweep(tmp_path: Path) -> None:
         for sweeper in sweepers:
             sweeper.join()
     assert lost == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(where.iterdir()) == []
 
 
-def test_a_long_temporary_directory_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_temporary_directory_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/" + "x" * 80)
     assert socket_folders.root() == Path("/tmp")
     monkeypatch.setattr(tempfile, "tempdir", "/var/tmp")
