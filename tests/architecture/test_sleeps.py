@@ -125,6 +125,7 @@ ALLOWED = {
         bus/test_redis.py::test_whoever_is_cancelled_leaves_no_answer_to_somebody_else
         bus/test_redis.py::test_a_cancellation_is_never_swallowed
         control/test_collector.py::test_undeletes_at_once_with_collections_leave_nobody_without_his_archive.undelete
+        control/test_deletions.py::test_forty_deletions_at_random_moments_all_end.live_and_die
         e2e/test_chaos.py::test_every_home_survives
         e2e/test_chaos.py::throw_wishes
         proxy/test_front.py::test_clients_that_vanish_at_any_point_harm_nobody
