@@ -5,11 +5,12 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from torpor import loops, metrics
 from torpor.domain.errors import Deposed, Unavailable
 from torpor.loops import Loop, heeding_cancellation, standings, stop, together, turned
@@ -19,11 +20,8 @@ pytestmark = pytest.mark.anyio
 QUICK_S = 0.02
 
 
-async def until(condition: Callable[[], object], within_s: float = 10) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {within_s:g} s"
-        await asyncio.sleep(0.005)
+async def forever() -> None:
+    await asyncio.Event().wait()
 
 
 @contextlib.asynccontextmanager
@@ -46,7 +44,7 @@ class Replaced:
     async def __call__(self) -> None:
         self.begun += 1
         try:
-            await asyncio.sleep(60)
+            await forever()
         except asyncio.CancelledError:
             raise self.error from None
 
@@ -69,7 +67,7 @@ async def test_a_loop_ends_though_its_cancellation_is_replaced_by_another_except
 async def test_a_loop_ends_though_its_cancellation_is_swallowed_and_the_turn_returns() -> None:
     async def turn() -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
+            await forever()
 
     task = asyncio.create_task(Loop("swallowed", turn, interval_s=QUICK_S).run())
     await until(lambda: "swallowed" in standings())
@@ -109,7 +107,7 @@ async def test_a_task_that_swallows_several_cancellations_is_cancelled_again() -
         nonlocal swallowed
         while True:
             try:
-                await asyncio.sleep(60)
+                await forever()
             except asyncio.CancelledError:
                 swallowed += 1
                 if swallowed == 4:
@@ -127,9 +125,10 @@ async def test_whoever_stops_a_task_and_is_cancelled_itself_stops_it_all_the_sam
 
     async def slow() -> None:
         try:
-            await asyncio.sleep(60)
+            await forever()
         finally:
-            await asyncio.sleep(0.2)
+            with contextlib.suppress(TimeoutError):
+                await in_time(forever())
             ended.set()
 
     task = asyncio.create_task(slow())
@@ -268,7 +267,7 @@ async def test_the_watchdog_restarts_a_loop_that_hangs_and_names_it_until_it_tur
         turns += 1
         if turns == 2:
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
+                await forever()
             await let_go.wait()
 
     loop = Loop("hanging", turn, interval_s=QUICK_S, turn_s=3 * QUICK_S)

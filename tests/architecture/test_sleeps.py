@@ -52,6 +52,7 @@ ALLOWED = {
         proxy/test_waking.py::test_a_lost_event_costs_a_second_and_no_more
         proxy/test_waking.py::test_one_that_runs_and_cannot_be_reached_yet_is_waited_for
         runtimes/test_ending.py::beats
+        test_loops.py::test_a_loop_that_only_supervises_others_is_left_alone
         store/test_embedded.py::test_an_old_postgres_that_was_not_told_is_stopped
     """,
     "memory, bytes or processor time must stay constant for so long": """
@@ -72,6 +73,7 @@ ALLOWED = {
         control/test_membership.py::test_who_has_just_taken_the_lock_is_given_time_for_its_term
         control/test_outage.py::test_ten_minutes_without_a_provider_leave_nobody_in_error
         control/test_ttl.py::test_reaching_running_and_wishing_it_start_the_idle_timer
+        control/test_cut_connections.py::test_every_duty_turns_again_after_postgresql_is_stopped_and_continued
         e2e/test_cluster.py::the_leader_is_killed
         e2e/test_cluster.py::services_are_restarted
         e2e/test_cluster.py::services_are_restarted
@@ -85,6 +87,7 @@ ALLOWED = {
     """,
     "a slow server, client or network is simulated": """
         archives/test_silence.py::test_others_go_on_while_a_store_is_silent
+        control/test_cut_connections.py::InTransaction.do
         control/test_faults.py::test_who_waits_for_a_slot_loses_no_time_of_its_deadline.take_your_time
         control/test_faults.py::test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_again.fail
         control/test_ttl.py::test_a_knock_that_races_with_sleep_wins.asked
@@ -100,6 +103,8 @@ ALLOWED = {
         runtimes/test_reaching.py::test_a_port_is_named_by_a_line_however_it_comes.said
         sort/test_spreading.py::test_who_is_interrupted_does_not_leave_the_others_at_work.work
         store/test_events.py::test_a_reader_never_misses_one_while_many_write.write
+        test_loops.py::test_a_long_turn_that_makes_progress_is_left_alone.turn
+        test_loops.py::test_a_watchdog_that_wakes_late_once_blames_no_loop
         wire.py::Wire.pump
     """,
     "a client acts or a test looks again and again, at this pace": """

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import httpx
 import pytest
 
 from tests.control.test_cut_connections import running
+from tests.waiting import until
 from torpor.api.app import make_health_app
 from torpor.assemble.health import health
 from torpor.bus.redis import Bus
@@ -22,13 +21,15 @@ from torpor.store.database import Database, Role
 pytestmark = pytest.mark.anyio
 
 
-async def until(answer: Callable[[], Awaitable[httpx.Response]], status: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
-    while (said := await answer()).status_code != status:
-        assert time.monotonic() < deadline, said.text
-        await asyncio.sleep(0.02)
-    body: dict[str, Any] = said.json()
-    return body
+async def answered(client: httpx.AsyncClient, status: int) -> dict[str, Any]:
+    """What readiness says, once it answers with this status."""
+
+    async def asked() -> httpx.Response | None:
+        answer = await client.get("/health/ready")
+        return answer if answer.status_code == status else None
+
+    said: dict[str, Any] = (await until(asked)).json()
+    return said
 
 
 async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_turns_again(
@@ -39,7 +40,7 @@ async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_turns
     async def turn() -> None:
         if hangs.is_set() and not may_turn.is_set():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             await may_turn.wait()
 
     async with contextlib.AsyncExitStack() as stack:
@@ -53,15 +54,15 @@ async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_turns
         client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://torpor"))
         stack.push_async_callback(stop, *begin(Loop("hanging", turn, interval_s=0.02, turn_s=0.06).run()))
 
-        said = await until(lambda: client.get("/health/ready"), 200)
+        said = await answered(client, 200)
         assert said["stalled_loops"] == []
         assert {"controller", "coordinator", "duty-0", "hanging", "lead", "membership"} <= said["loops"].keys()
         assert said["loops"]["controller"]["last_turn_age_seconds"] < 20
         hangs.set()
-        said = await until(lambda: client.get("/health/ready"), 503)
+        said = await answered(client, 503)
         assert said["stalled_loops"] == ["hanging"]
         may_turn.set()
-        said = await until(lambda: client.get("/health/ready"), 200)
+        said = await answered(client, 200)
         assert said["loops"]["hanging"]["restarts"] == 1
         led = (await client.get("/health/coordinator")).json()
         assert led["is_leader"]

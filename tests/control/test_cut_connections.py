@@ -8,9 +8,8 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import asyncpg
 import pytest
 
 from tests.control.plant import FAST, make_controller
+from tests.waiting import until
 from torpor.control.coordinator import Coordinator, Lock
 from torpor.control.membership import Heartbeat, Identity
 from torpor.runtimes.fake import FakeWorld
@@ -32,7 +32,6 @@ pytestmark = pytest.mark.anyio
 HEARTBEAT = Heartbeat(interval_s=0.1, expiry_s=1.0)
 LOCK_ID = 54321
 ROUNDS = 6
-TURNS_AGAIN_S = 30.0
 ENDS_WITHIN_S = 25.0
 
 
@@ -67,29 +66,22 @@ class Running:
     async def until_everything_turns(self, after_term: int = 0) -> int:
         """The term, once it is a later one, its lock is held, and every duty and the controller have done something in it."""
         term = await self._until_term(after_term)
-        await until(lambda: all(duty.turns.get(term, 0) > 1 for duty in self.duties), "every duty turns")
+        await until(lambda: all(duty.turns.get(term, 0) > 1 for duty in self.duties))
         controller = self.coordinator.controller
         assert controller is not None
         looks = controller.tally.looks
         controller.hint()
-        await until(lambda: controller.tally.looks > looks, "the controller looks")
+        await until(lambda: controller.tally.looks > looks)
         return term
 
     async def _until_term(self, after_term: int) -> int:
-        await until(lambda: (self.coordinator.term or 0) > after_term, f"a term after {after_term}")
+        await until(lambda: (self.coordinator.term or 0) > after_term)
         owner = await asyncpg.connect(self.database_url)
         held = await owner.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $1", LOCK_ID)
         await owner.close()
         assert held == 1, "it claims to lead without the lock"
         assert self.coordinator.term is not None
         return self.coordinator.term
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + TURNS_AGAIN_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {TURNS_AGAIN_S:g} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager

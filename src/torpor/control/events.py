@@ -54,6 +54,7 @@ class EventPublisher:
 
     async def do(self, term: int) -> None:
         is_heard, is_first = True, True
+        # Part of one turn. Store and bus heed cancellation, so `_publish` cannot take one for an outage.
         while True:
             batch = await self._outbox.number(term, limit=BATCH)
             # Where the bus is out, waiting for it with each batch would keep those waiting who read the database instead.

@@ -57,6 +57,7 @@ class Pace:
 
     async def next(self) -> frozenset[str] | None:
         """Wait until something is due: these workspaces, or None for everything."""
+        # Part of the controller's turn. It waits for an event only, and `asyncio.timeout` keeps a cancellation apart.
         while True:
             self._hinted.clear()
             now = self._clock()
