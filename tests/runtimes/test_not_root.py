@@ -81,6 +81,7 @@ asyncio.run(live())
 
 @pytest.fixture
 def place() -> Iterator[Path]:
+    must_have(os.getuid() == 0, "root, to become another user")
     path = Path(tempfile.mkdtemp(prefix="torpor-test-"))
     os.chown(path, NOBODY, NOBODY)
     # The source may lie where only root may look.
@@ -93,7 +94,6 @@ def place() -> Iterator[Path]:
 
 def live(place: Path, before: str, *tools: str) -> dict[str, object]:
     """Live as another user, after these commands in a mount namespace of its own, so that they change nothing outside."""
-    must_have(os.getuid() == 0, "root, to become somebody else")
     must_have(Path(PYTHON).exists(), "an interpreter that everybody may run")
     for tool in tools:
         must_have(find(tool), tool)
