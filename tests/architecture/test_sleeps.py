@@ -74,6 +74,8 @@ ALLOWED = {
         control/test_outage.py::test_ten_minutes_without_a_provider_leave_nobody_in_error
         control/test_ttl.py::test_reaching_running_and_wishing_it_start_the_idle_timer
         control/test_cut_connections.py::test_every_duty_turns_again_after_postgresql_is_stopped_and_continued
+        e2e/faults.py::_later
+        e2e/faults.py::_stopped
         e2e/test_cluster.py::the_leader_is_killed
         e2e/test_cluster.py::services_are_restarted
         e2e/test_cluster.py::services_are_restarted
@@ -111,6 +113,8 @@ ALLOWED = {
         api/test_events.py::test_who_may_not_any_more_is_not_told_any_more.busy
         bus/test_hints.py::test_waking_neither_waits_nor_fails_while_the_bus_is_down
         control/test_ttl.py::test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out
+        e2e/effects.py::Effects._keeps_awake
+        e2e/places.py::Places._supervise
         e2e/test_idle.py::work
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
@@ -119,6 +123,11 @@ ALLOWED = {
         e2e/test_sockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.type_on
         e2e/test_sockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.ping_on
         e2e/test_sockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody
+        e2e/turns.py::Watch._follow_rows
+        e2e/turns.py::Watch._follow_archives
+        e2e/turns.py::Watch._follow_leases
+        e2e/turns.py::Watch._be_busy
+        e2e/turns.py::_for_ever
         proxy/test_cut_off.py::again_and_again
         proxy/test_leases.py::while_doing
         proxy/test_leases.py::test_a_websocket_has_a_lease_from_its_beginning_to_its_end
@@ -131,8 +140,11 @@ ALLOWED = {
         bus/test_redis.py::test_a_cancellation_is_never_swallowed
         control/test_collector.py::test_undeletes_at_once_with_collections_leave_nobody_without_his_archive.undelete
         control/test_deletions.py::test_forty_deletions_at_random_moments_all_end.live_and_die
+        e2e/faults.py::Faults.restart_postgres
+        e2e/faults.py::Faults.restart_valkey
         e2e/test_chaos.py::test_every_home_survives
         e2e/test_chaos.py::throw_wishes
+        e2e/test_loops.py::Installation.endure
         proxy/test_front.py::test_clients_that_vanish_at_any_point_harm_nobody
         proxy/test_gate.py::test_a_client_that_hangs_up_leaves_the_wake_to_the_others
         runtimes/test_ending.py::test_a_cancelled_start_leaves_nothing

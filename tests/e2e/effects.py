@@ -5,13 +5,15 @@ import contextlib
 import itertools
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx2
 from websockets.exceptions import InvalidStatus
 
 from tests.e2e.places import Place
-from tests.e2e.turns import BUSY_TTL_S, OUTAGE, Watch, type_once, url
+from tests.e2e.turns import BUSY_TTL_S, LOOK_EVERY_S, OUTAGE, Watch, type_once, url
+from tests.waiting import until
 
 EFFECT_WITHIN_S = 60.0
 HEARD_WITHIN_S = 20.0
@@ -56,28 +58,30 @@ class Effects:
 
     async def _leader(self) -> Place:
         """The process that claims to lead, once one does."""
-        async with self._within("one process leads", EFFECT_WITHIN_S):
-            while True:
-                for place in self._places.all:
-                    if await place.node.leads():
-                        return place
-                await asyncio.sleep(0.1)
+
+        async def leader() -> Place | None:
+            for place in self._places.all:
+                if await place.node.leads():
+                    return place
+            return None
+
+        found: Place = await self._seen("one process leads", EFFECT_WITHIN_S, leader)
+        return found
 
     async def _turn(self) -> None:
         """Idle watch, collector, events, signs of life and leases."""
-        async with self._within("every loop turned twice more", TURNS_WITHIN_S):
-            await self._watch.until_all_turn(times=2, within_s=TURNS_WITHIN_S)
+        self._took("every loop turned twice more", await self._watch.until_all_turn(times=2, within_s=TURNS_WITHIN_S))
 
     async def _counts(self, leader: Place) -> None:
         """Its metrics count every workspace, a new one as well."""
         await self._watch.create(self._name("counted"))
-        async with self._within("the census counts a new workspace", CENSUS_WITHIN_S):
-            while await self._counted(leader) < len(self._watch.rows):
-                await asyncio.sleep(0.5)
 
-    async def _counted(self, place: Place) -> int:
-        metrics = (await self._client.get(f"{url(place)}/metrics")).text
-        return sum(int(float(count)) for count in re.findall(r'^torpor_workspaces{phase="\w+"} (\S+)', metrics, re.MULTILINE))
+        async def counts_all() -> bool:
+            metrics = (await self._client.get(f"{url(leader)}/metrics")).text
+            counts = re.findall(r'^torpor_workspaces{phase="\w+"} (\S+)', metrics, re.MULTILINE)
+            return sum(int(float(count)) for count in counts) >= len(self._watch.rows)
+
+        await self._seen("the census counts a new workspace", CENSUS_WITHIN_S, counts_all)
 
     # ── in each process ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,17 +89,18 @@ class Effects:
         """A new workspace of its shards runs."""
         name = self._name("new")
         await self._watch.create_at(place, name)
-        async with self._within("a new workspace runs", EFFECT_WITHIN_S):
-            await self._watch.until_stands(name, "RUNNING")
+        await self._seen("a new workspace runs", EFFECT_WITHIN_S, lambda: self._watch.stands(name, "RUNNING"))
 
     async def _keeps_awake(self, place: Place) -> None:
         """Neither a workspace with a connection nor one with requests is put to sleep, though their TTLs pass."""
         requested = self._name("requested")
         await self._watch.create(requested, ttl_s=BUSY_TTL_S)
         names = (requested, f"busy-{place.name}")
-        async with self._within("workspaces in use run", EFFECT_WITHIN_S):
-            while not (await self._answers(place, requested) and all(self._watch.stands(name, "RUNNING") for name in names)):
-                await asyncio.sleep(0.1)
+
+        async def all_run() -> bool:
+            return await self._answers(place, requested) and all(self._watch.stands(name, "RUNNING") for name in names)
+
+        await self._seen("workspaces in use run", EFFECT_WITHIN_S, all_run)
         since = {name: self._watch.rows[name]["phase_changed_at"] for name in names}
         until = time.monotonic() + AWAKE_FOR_S
         while time.monotonic() < until:
@@ -108,25 +113,22 @@ class Effects:
         """A workspace that was renamed is not found by its old name any more, and by its new one at once."""
         old, new = self._name("old"), self._name("new-name")
         await self._watch.create(old)
-        async with self._within("a workspace is reached by its name", EFFECT_WITHIN_S):
-            await self._until_reached(place, old)
+        await self._seen("a workspace is reached by its name", EFFECT_WITHIN_S, lambda: self._is_reached(place, old))
         await self._watch.ask_any("PATCH", f"/workspaces/{old}", {"name": new})
-        async with self._within("a rename reaches the proxy", HEARD_WITHIN_S):
-            while await self._reached(place, old) != NOT_FOUND:
-                await asyncio.sleep(0.1)
-            await self._until_reached(place, new)
+
+        async def follows() -> bool:
+            return await self._status(place, old) == NOT_FOUND and await self._is_reached(place, new)
+
+        await self._seen("a rename reaches the proxy", HEARD_WITHIN_S, follows)
 
     async def _hears_of_revocations(self, place: Place) -> None:
         """What is open by a token ends with it: a connection at the proxy and a stream at the API."""
         name = self._name("revoked")
         await self._watch.create(name)
         made = await self._watch.ask_any("POST", "/tokens", {"label": name, "scopes": ["read", "use"]})
-        async with self._within("a workspace is reached with a new token", EFFECT_WITHIN_S):
-            await self._until_reached(place, name, made["token"])
-        async with (
-            self._watch.connect(place, name, made["token"]) as connection,
-            self._watch.stream(place, made["token"]) as stream,
-        ):
+        token = made["token"]
+        await self._seen("a new token opens a workspace", EFFECT_WITHIN_S, lambda: self._is_reached(place, name, token))
+        async with self._watch.connect(place, name, token) as connection, self._watch.stream(place, token) as stream:
             await type_once(connection)
             await self._watch.ask_any("DELETE", f"/tokens/{made['id']}")
             async with self._within("a revocation ends a connection and a stream", HEARD_WITHIN_S):
@@ -147,11 +149,10 @@ class Effects:
         except OUTAGE:
             return False
 
-    async def _until_reached(self, place: Place, name: str, token: str | None = None) -> None:
-        while await self._reached(place, name, token) != REACHED:
-            await asyncio.sleep(0.1)
+    async def _is_reached(self, place: Place, name: str, token: str | None = None) -> bool:
+        return await self._status(place, name, token) == REACHED
 
-    async def _reached(self, place: Place, name: str, token: str | None = None) -> int:
+    async def _status(self, place: Place, name: str, token: str | None = None) -> int:
         """The status with which the proxy of this process answers a WebSocket for this workspace; 0 for none."""
         try:
             async with self._watch.connect(place, name, token) as connection:
@@ -162,6 +163,10 @@ class Effects:
         except OUTAGE:
             return 0
 
+    async def _seen(self, effect: str, within_s: float, condition: Callable[[], Any]) -> Any:
+        async with self._within(effect, within_s):
+            return await until(condition, within_s=within_s, every_s=LOOK_EVERY_S)
+
     @contextlib.asynccontextmanager
     async def _within(self, effect: str, seconds: float) -> AsyncIterator[None]:
         began = time.monotonic()
@@ -170,4 +175,7 @@ class Effects:
                 yield
         except TimeoutError:
             raise AssertionError(f"not within {seconds:g} s: {effect}") from None
-        self.took_s[effect] = max(self.took_s.get(effect, 0.0), time.monotonic() - began)
+        self._took(effect, time.monotonic() - began)
+
+    def _took(self, effect: str, seconds: float) -> None:
+        self.took_s[effect] = max(self.took_s.get(effect, 0.0), seconds)

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import asyncpg
 from tests.e2e.cluster import Cluster
 from tests.e2e.places import Place, Places
 from tests.relay import Link, Relay, Way
+from tests.waiting import until
 from torpor.bus import embedded as bus_embedded
 from torpor.bus.redis import Bus, pool_of
 from torpor.store import embedded as store_embedded
@@ -138,10 +138,11 @@ class Faults:
     async def _link(self, dice: random.Random) -> Link:
         """Any connection that works, once there is one."""
         number = dice.random()
-        until = time.monotonic() + NEXT_LINK_WITHIN_S
-        while not (working := [link for link in self._links() if not link.is_frozen]):
-            assert time.monotonic() < until, "no process has a connection to any server"
-            await asyncio.sleep(0.02)
+        working = await until(
+            lambda: [link for link in self._links() if not link.is_frozen],
+            within_s=NEXT_LINK_WITHIN_S,
+            otherwise=lambda: "no process has a connection to any server",
+        )
         return working[int(number * len(working))]
 
     # ── servers ───────────────────────────────────────────────────────────────────────────────────────────────────────

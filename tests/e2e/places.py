@@ -90,12 +90,11 @@ class Places:
     async def _supervise(self, place: Place) -> None:
         """Start the process again when it has ended, as systemd and Kubernetes do."""
         while place in self.all:
-            code = place.node.process.poll()
-            if code is None:
+            if place.node.is_alive:
                 await asyncio.sleep(LOOK_EVERY_S)
                 continue
             if place.is_ready:
-                place.exits.append(code)
+                place.exits.append(place.node.process.returncode)
             else:
                 place.failed_starts += 1
             place.is_ready = False

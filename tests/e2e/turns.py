@@ -21,6 +21,7 @@ from websockets.exceptions import WebSocketException
 
 from tests.e2e.faults import asking_postgres, asking_valkey
 from tests.e2e.places import Place, Places
+from tests.waiting import until
 from torpor.bus.activity import connections_key
 from torpor.domain.errors import Unavailable
 from torpor.domain.events import OF_ANY_WORKSPACE
@@ -89,12 +90,19 @@ class Turns:
         """Wait until each has turned so often from now on; the seconds that took."""
         began = time.monotonic()
         before = Counter(self._counts)
-        while still := [loop for loop in self._last if self._counts[loop] - before[loop] < times]:
+
+        def still() -> list[str]:
+            return [loop for loop in self._last if self._counts[loop] - before[loop] < times]
+
+        def ages() -> str:
             now = time.monotonic()
-            if now - began > within_s:
-                ages = ", ".join(f"{loop} (last turn {now - self._last[loop]:.0f} s ago)" for loop in still)
-                raise AssertionError(f"{within_s:g} s after the last fault these loops do not turn: {ages}")
-            await asyncio.sleep(0.05)
+            return ", ".join(f"{loop} (last turn {now - self._last[loop]:.0f} s ago)" for loop in still())
+
+        await until(
+            lambda: not still(),
+            within_s=within_s,
+            otherwise=lambda: f"{within_s:g} s after the last fault these loops do not turn: {ages()}",
+        )
         return time.monotonic() - began
 
 
@@ -168,17 +176,23 @@ class Watch:
 
     async def ask_any(self, method: str, path: str, body: object = None, *, within_s: float = 120) -> Any:
         """Asked of one process after the other until one answers."""
-        last: object = None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                for number in itertools.count():
-                    try:
-                        if ready := self.places.ready:
-                            return await self.ask(ready[number % len(ready)], method, path, body)
-                    except Out as out:
-                        last = out
-                    await asyncio.sleep(AFTER_AN_OUTAGE_S)
-        raise AssertionError(f"{method} {path} was not answered within {within_s:g} s: {last!r}")
+        outs: list[Out] = []
+
+        async def answered() -> tuple[Any] | None:
+            try:
+                ready = self.places.ready
+                return (await self.ask(ready[len(outs) % len(ready)], method, path, body),) if ready else None
+            except Out as out:
+                outs.append(out)
+                return None
+
+        (answer,) = await until(
+            answered,
+            within_s=within_s,
+            every_s=AFTER_AN_OUTAGE_S,
+            otherwise=lambda: f"{method} {path} was not answered: {outs[-1:]}",
+        )
+        return answer
 
     def headers(self, token: str | None = None) -> dict[str, str]:
         return {"Authorization": f"Bearer {token or self._here.token}"}
@@ -195,10 +209,15 @@ class Watch:
     async def wish(self, name: str, state: str) -> None:
         await self.ask_any("PATCH", f"/workspaces/{name}", {"desired_state": state})
 
-    async def until_stands(self, name: str, state: str, *, not_since: datetime | None = None) -> None:
+    async def until_stands(
+        self, name: str, state: str, *, not_since: datetime | None = None, within_s: float = NEVER_S
+    ) -> None:
         """Until this is its phase, its wish, and nothing is under way; `not_since`: and that has come about later."""
-        while not self.stands(name, state) or self.rows[name]["phase_changed_at"] == not_since:
-            await asyncio.sleep(LOOK_EVERY_S / 2)
+        await until(
+            lambda: self.stands(name, state) and self.rows[name]["phase_changed_at"] != not_since,
+            within_s=within_s,
+            every_s=LOOK_EVERY_S / 2,
+        )
 
     def stands(self, name: str, state: str) -> bool:
         row = self.rows.get(name)
