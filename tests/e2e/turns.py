@@ -325,7 +325,8 @@ class Watch:
         name = f"busy-{place.name}"
         try:
             async with self.connect(place, name) as connection:
-                await self.until_stands(name, "RUNNING")
+                # Its proxy may have missed that the workspace sleeps and let us in: then again, until it wakes it.
+                await self.until_stands(name, "RUNNING", within_s=BUSY_TTL_S)
                 # A program ends with its workspace; the echo server does not, so the connection ends here.
                 while self.stands(name, "RUNNING"):
                     await type_once(connection)
