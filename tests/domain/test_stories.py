@@ -1,13 +1,14 @@
 """What happens to a workspace, told as it happens?"""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from tests.domain.world import EMPTY, KNOBS, Fate, World, asleep, in_torpor, running
 
-from torpor.domain.effects import Pack, Start
+from torpor.domain.effects import MakeHome, Pack, Restore, Start
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
 from torpor.domain.records import Broke, ProviderOut, SeenContainer
@@ -437,6 +438,54 @@ def test_a_deletion_while_a_home_is_accepted(purge: bool) -> None:
     world.run()
     assert world.row.phase is Phase.DELETED
     assert ("two days' work" in world.archives.values()) is not purge
+
+
+# ── a volume is removed in every phase ────────────────────────────────────────────────────────────────────────────────
+
+
+def at_work() -> World:
+    world = running()
+    world.work("a day's work")
+    return world
+
+
+def accepting() -> World:
+    world = unmarked()
+    world.run()
+    world.recover(accept=True)
+    return world
+
+
+REMOVED_IN: dict[str, tuple[Callable[[], World], Wish]] = {
+    "RUNNING": (at_work, Wish.RUNNING),
+    "STOPPING": (at_work, Wish.STANDBY),
+    "STANDBY": (asleep, Wish.STANDBY),
+    "STARTING": (asleep, Wish.RUNNING),
+    "ARCHIVING": (asleep, Wish.ARCHIVED),
+    "ACCEPTING": (accepting, Wish.STANDBY),
+}
+
+
+@pytest.mark.parametrize("moment", REMOVED_IN)
+def test_a_volume_removed_in_any_phase_never_becomes_another_home(moment: str) -> None:
+    make, wish = REMOVED_IN[moment]
+    world = make()
+    world.befall(Fate.HANGS)
+    if wish is not world.row.desired_state:
+        world.wish(wish)
+    world.run()
+    assert moment in (world.row.phase.value, world.row.operation.value)
+    world.homes.clear()
+    world.unmarked.clear()
+    made = len(world.effects)
+    world.another_controller()
+    for _ in range(3):
+        world.run_until_rest()
+        world.wish(Wish.RUNNING)
+    world.run_until_rest()
+    assert world.reason is Reason.DATA_LOST
+    assert world.homes == {}
+    assert not [effect for effect in world.effects[made:] if isinstance(effect, MakeHome | Restore)]
 
 
 # ── a container without volume ────────────────────────────────────────────────────────────────────────────────────────
