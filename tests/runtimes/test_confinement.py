@@ -77,7 +77,7 @@ async def test_tmp_is_private_and_forgotten(machine: Machine) -> None:
 
 
 async def environments_in_sight(machine: Machine, home: Home) -> str:
-    """Its own, and those of all processes that it may look at; of the latter, a workspace of Torpor's own user sees Torpor's."""
+    """Its own, and those of all processes that it may look at, unless Torpor itself is one of them: they share its user."""
     abilities = {ability.what: ability.confined for ability in await machine.process.abilities()}
     others = "; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'" if abilities[FILES] or abilities["user"] else ""
     return (await machine.sh(home, f"env{others}")).stdout.decode()
