@@ -103,7 +103,7 @@ async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
     if not options.bubblewrap:
         return None, False, Ability(what, False, SWITCHED_OFF)
     if path is None:
-        return None, False, Ability(what, False, "bubblewrap is not installed", install_command(["bwrap"]))
+        return None, False, Ability(what, False, "bubblewrap is not installed", install_command(_lacking()))
     refusal = ""
     for bounded in (True, False):
         try:
