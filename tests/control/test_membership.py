@@ -270,7 +270,7 @@ async def test_a_leader_that_shows_no_sign_of_life_is_replaced_and_its_term_is_o
         async with nodes(database_url, "bob") as (bob,):
             await until(lambda: bob.duty.terms)
             assert bob.duty.terms[0] > term
-            assert stopped.is_closed()
+            await until(stopped.is_closed)
             late = await asyncpg.connect(database_url)
             with pytest.raises(Deposed):
                 await require_term(late, term)
@@ -286,7 +286,7 @@ async def test_who_was_stopped_in_the_middle_of_a_duty_does_not_keep_its_success
     assert await stopped.fetchval("SELECT leads(epoch) FROM system_locks")
     async with nodes(database_url, "bob") as (bob,):
         await until(lambda: bob.duty.terms)
-        assert stopped.is_closed()
+        await until(stopped.is_closed)
 
 
 async def test_who_has_just_taken_the_lock_is_given_time_for_its_term(database_url: str) -> None:
