@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.requirements import must_have
 from tests.waiting import wait_until
 
 TORPOR = str(Path(sys.executable).with_name("torpor"))
@@ -122,6 +123,11 @@ class Product:
     def show(self, name: str) -> dict[str, Any]:
         shown: dict[str, Any] = json.loads(self.ok("show", name, "--json"))
         return shown
+
+    def must_confine(self, what: str) -> None:
+        """Skip the test where the product cannot confine this."""
+        found = {one["what"]: one for one in json.loads(self.ok("doctor", "--json"))["items"]}[f"confinement: {what}"]
+        must_have(found["ok"], f"{what}: {found['detail']}")
 
     def until(self, name: str, condition: Callable[[dict[str, Any]], bool], within_s: float = 60) -> dict[str, Any]:
         def seen() -> dict[str, Any] | None:

@@ -123,11 +123,19 @@ def test_a_page_of_one_workspace_cannot_ask_another(here: Product, browser: Brow
     assert Browser(here.port).fetch(f"http://site.localhost:{here.port}/", Cookie=f"torpor_door={door}").status == 401
 
 
-def test_from_inside_a_workspace_no_other_is_reached(here: Product) -> None:
-    front, port = f"http://127.0.0.1:{here.port}/", here.ok("exec", "site", "--", "sh", "-c", "echo $PORT").strip()
+def port_of(here: Product, workspace: str) -> str:
+    return here.ok("exec", workspace, "--", "sh", "-c", "echo $PORT").strip()
+
+
+def test_from_inside_a_workspace_no_other_is_reached_through_the_front(here: Product) -> None:
+    front, port = f"http://127.0.0.1:{here.port}/", port_of(here, "site")
     ways = [f"{front} site.localhost:{here.port}", f"{front} {port}--site.localhost:{here.port}"]
     assert "OPEN" not in here.ok("exec", "nosy", "--", "python3", "-c", PRIES, *ways)
-    as_its_own = here.ok("exec", "nosy", "--", "python3", "-c", PRIES, f"http://127.0.0.1:{port}/ localhost")
+
+
+def test_from_inside_a_workspace_no_other_is_reached_by_its_port(here: Product) -> None:
+    here.must_confine("network")
+    as_its_own = here.ok("exec", "nosy", "--", "python3", "-c", PRIES, f"http://127.0.0.1:{port_of(here, 'site')}/ localhost")
     assert "precious" not in as_its_own, "each has a loopback of its own"
 
 

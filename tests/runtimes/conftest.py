@@ -1,7 +1,6 @@
 """A process runtime to each test, and what this machine must be able to do."""
 
 import asyncio
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -11,18 +10,9 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, marker_of, ready_volume, unheard, until_ready
 from tests.contracts.test_runtime_contract import OnThisMachine
+from tests.requirements import must_have
 from torpor.ports import Container, Executed, Home
 from torpor.runtimes.process import Options
-
-REQUIRED = os.environ.get("TORPOR_REQUIRE_CONFINEMENT") == "1"
-
-
-def must_have(condition: object, what: str) -> None:
-    """Skip where the machine truly cannot; where confinement is required, that is a failure."""
-    if not condition:
-        if REQUIRED:
-            pytest.fail(f"confinement is required, and this machine lacks it: {what}")
-        pytest.skip(f"this machine lacks it: {what}")
 
 
 class Machine(OnThisMachine):

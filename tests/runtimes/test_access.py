@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtimes.conftest import must_have
+from tests.requirements import must_have
 from torpor.inside.closed_folders import closed_above
 from torpor.ports import Home
 from torpor.runtimes.process import access

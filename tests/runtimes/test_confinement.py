@@ -17,7 +17,8 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
-from tests.runtimes.conftest import Machine, MakeMachine, must_have
+from tests.requirements import must_have
+from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.ports import Home, Limits
 from torpor.runtimes.process import Options, network
 from torpor.runtimes.process.abilities import FILES

@@ -13,7 +13,7 @@ import structlog
 
 import torpor
 from tests.contracts.test_runtime_contract import SERVE
-from tests.runtimes.conftest import must_have
+from tests.requirements import must_have
 from torpor.runtimes.process.tools import find
 
 NOBODY = 54321

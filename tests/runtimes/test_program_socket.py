@@ -13,7 +13,8 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, until_ready
 from tests.contracts.test_runtime_contract import UNCONFINED
-from tests.runtimes.conftest import Machine, MakeMachine, must_have
+from tests.requirements import must_have
+from tests.runtimes.conftest import Machine, MakeMachine
 from tests.runtimes.test_not_root import NOBODY
 from torpor.ports import Home
 from torpor.runtimes.process import Options, processes

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.contracts.runtime_contract import FENCE, a_home, marker_of, unheard, until_ready
-from tests.runtimes.conftest import Machine, MakeMachine, must_have
+from tests.requirements import must_have
+from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import NOTHING_SEEN, SeenVolume
 from torpor.ports import Fence
