@@ -5,6 +5,7 @@ database for each test: a file copy of a template that was migrated once.
 """
 
 import secrets
+import signal
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -43,6 +44,9 @@ class SkippedTests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts its background jobs deaf to Ctrl-C, and every program that a test starts would be so as well.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A worker of pytest-xdist sends its reports to the process that started it.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SkippedTests())
