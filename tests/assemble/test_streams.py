@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from torpor import metrics
 from torpor.assemble.streams import forgiving
 
+# Without a limit the first full pipe would hold it for ever.
+WRITES_WITHIN_S = 20.0
 # It logs at each line of its standard input, and says so on standard output.
 LOGS_WHEN_ASKED = """
 import sys
@@ -77,6 +80,24 @@ def test_a_line_that_was_torn_does_not_swallow_the_next(pipe: tuple[int, int]) -
         assert set(drain(heard)) == {"x"}
         print("whole", file=stream)
         assert drain(heard) == "\n1 lost\nwhole\n"
+
+
+def test_a_reader_that_does_not_read_holds_nothing_up() -> None:
+    heard, said = os.pipe()
+    try:
+        with os.fdopen(said, "w") as file:
+            stream = forgiving(file, lambda count: f"{count} lost")
+            began = time.monotonic()
+            for _ in range(200):
+                print("x" * 10_000, file=stream)
+            assert time.monotonic() - began < WRITES_WITHIN_S, "no line waits for the reader"
+            os.set_blocking(heard, False)
+            kept = drain(heard).count("x" * 10_000 + "\n")
+            assert 0 < kept < 200
+            print("whole", file=stream)
+            assert drain(heard) == f"\n{200 - kept} lost\nwhole\n"
+    finally:
+        os.close(heard)
 
 
 def test_a_stream_that_python_does_not_have_takes_everything() -> None:

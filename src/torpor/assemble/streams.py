@@ -1,10 +1,12 @@
-"""Standard output and standard error that drop a line rather than raise.
+"""Standard output and standard error that drop a line rather than raise or wait.
 
-A full disk, or a reader that is gone, must stop neither a loop that logs nor the end of the product.
+A full disk, a reader that is gone, or one that does not read (a pager, Ctrl-S) must stop neither a loop that logs nor the end
+of the product: everything here runs on the event loop.
 """
 
 import io
 import os
+import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 Notice = Callable[[int], str]
+
+# A reader may be slow for this long. Once a line was lost, none waits until the reader has caught up.
+PATIENCE_S = 0.2
+# A pipe that is ready takes this much without waiting.
+PIECE_BYTES = select.PIPE_BUF
 
 
 def forgiving(stream: TextIO | None, notice: Notice) -> TextIO:
@@ -83,9 +90,15 @@ class _Forgiving(io.RawIOBase):
     def _write_all(self, data: bytes) -> bool:
         rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            while rest and self._is_ready():
+                rest = rest[os.write(self._descriptor, rest[:PIECE_BYTES]) :]
         except OSError:
-            self._is_torn |= len(rest) < len(data)
-            return False
-        return True
+            pass
+        self._is_torn |= 0 < len(rest) < len(data)
+        return not rest
+
+    def _is_ready(self) -> bool:
+        """Whether a piece can be written without waiting; a reader that is gone counts as well, and the write fails."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return bool(poll.poll(0 if self._lost else PATIENCE_S * 1000))
