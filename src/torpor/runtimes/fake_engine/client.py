@@ -10,7 +10,7 @@ from typing import Any
 
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
-from torpor.loops import heeding_cancellation, stop
+from torpor.loops import Loop, begin, heeding_cancellation, stop
 from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven, Shell
 from torpor.runtimes.fake import FakeArchives, FakeWorld
 from torpor.runtimes.fake_engine.programs import PROGRAM, SHELL, preamble, programs_path
@@ -147,13 +147,14 @@ class RemoteFake:
         self._programs = str(programs_path(path))
         self._running: frozenset[str] = frozenset()
         self._elsewhere: Address | None = None
+        self._known: Words | None = None
         self._heard = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """For those who ask for addresses: know from now on what runs. An engine that is not there yet is waited for later."""
         if self._following is None:
-            self._following = asyncio.create_task(self._follow(), name="fake engine: what runs")
+            [self._following] = begin(Loop("fake-engine", self._follow, interval_s=AGAIN_S).run())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._heard.wait()
@@ -164,18 +165,18 @@ class RemoteFake:
             self._following = None
         await self._line.close()
 
-    async def _follow(self) -> None:
-        known: Words | None = None
-        while True:
-            try:
-                with heeding_cancellation():
-                    known, running = await self._line.ask("follow", known)
-            except TorporError:
-                known, running = None, []
-                await asyncio.sleep(AGAIN_S)
-            self._running = frozenset(running)
-            self._elsewhere = address_of(known[2]) if known else None
-            self._heard.set()
+    async def _follow(self) -> float:
+        """Learn what runs now, and say when to ask again."""
+        pause_s = 0.0
+        try:
+            with heeding_cancellation():
+                self._known, running = await self._line.ask("follow", self._known)
+        except TorporError:
+            self._known, running, pause_s = None, [], AGAIN_S
+        self._running = frozenset(running)
+        self._elsewhere = address_of(self._known[2]) if self._known else None
+        self._heard.set()
+        return pause_s
 
     async def world(self) -> str:
         return str(await self._line.look("world"))

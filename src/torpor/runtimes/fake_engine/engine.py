@@ -38,6 +38,7 @@ from torpor.runtimes.fake_engine.words import (
 CALLS_AT_ONCE = 1024
 LARGE_ANSWERS_AT_ONCE = 4
 FOLLOW_S = 0.05
+FOLLOW_TIMES = 200
 """The least time between two tellings of what runs."""
 
 
@@ -49,8 +50,11 @@ class _Engine:
         self.connections: set[asyncio.Task[None]] = set()
 
     async def follow(self, known: Words | None) -> Words:
-        """What runs and where it answers, as soon as that is something else than the one who asks knows."""
-        while (stamp := [self.world.id, len(self.world.log), address_words(self.world.address)]) == known:
+        """What runs and where it answers, as soon as that is something else than the one who asks knows, or after a while."""
+        for _ in range(FOLLOW_TIMES):
+            stamp = [self.world.id, len(self.world.log), address_words(self.world.address)]
+            if stamp != known:
+                break
             await asyncio.sleep(FOLLOW_S)
         return [stamp, [name for name, held in self.world.containers.items() if held.ended is None]]
 

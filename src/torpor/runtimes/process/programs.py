@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from torpor.domain.errors import Code, Failed
+from torpor.loops import stop
 from torpor.ports import Program, Progress
 from torpor.runtimes.process import durably, sandbox
 from torpor.runtimes.process.launch import dying_with_us
@@ -74,10 +75,7 @@ class Programs:
         return place
 
     async def close(self) -> None:
-        tasks = [task for task, _ in self._under_way.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop(*(task for task, _ in self._under_way.values()))
 
     def sweep(self) -> None:
         """What an earlier life did not finish."""
