@@ -140,10 +140,17 @@ async def background(work: Any, name: str) -> AsyncIterator[None]:
 
 async def _watched(work: Any, name: str) -> None:
     """A part that goes on for ever has ended: without it the rest is not what it says it is, so all of it stops."""
+    task = asyncio.current_task()
     try:
         await work
+    except asyncio.CancelledError:
+        if task is None or task.cancelling():
+            raise
+        log.exception("part_broke", part=name)
     except Exception:
         log.exception("part_broke", part=name)
+    if task is None or not task.cancelling():
+        log.error("part_ended", part=name)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -171,17 +178,18 @@ async def serving(app: Any, path: Path) -> AsyncIterator[None]:
         ws_per_message_deflate=False,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve(), name="api")
+    serve = asyncio.create_task(server.serve(), name="api server")
     try:
         while not server.started:
-            if task.done():
-                task.result()
+            if serve.done():
+                serve.result()
                 raise Hopeless("the API ended before it was ready")
             await asyncio.sleep(0.01)
-        yield
+        async with background(asyncio.shield(serve), "api"):
+            yield
     finally:
         server.should_exit = True
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(serve, return_exceptions=True)
 
 
 async def short_folder(stack: contextlib.AsyncExitStack) -> Path:
