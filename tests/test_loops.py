@@ -64,6 +64,31 @@ async def test_a_loop_ends_though_its_cancellation_is_replaced_by_another_except
     assert turn.begun == 1, "no turn begins after the cancellation"
 
 
+async def test_a_turn_whose_own_task_was_cancelled_is_a_failed_turn() -> None:
+    async def turn() -> None:
+        inner = asyncio.ensure_future(forever())
+        inner.cancel()
+        await inner
+
+    loop = Loop("cancelled inside", turn, interval_s=QUICK_S)
+    async with running(loop):
+        await until(lambda: loop.standing.failures > 2)
+        assert loop.standing.restarts == 0
+
+
+async def test_failed_turns_are_counted_until_one_succeeds() -> None:
+    errors = [Unavailable("out"), ValueError("a fault of ours")]
+
+    async def turn() -> None:
+        if errors:
+            raise errors.pop()
+
+    loop = Loop("failing", turn, interval_s=QUICK_S)
+    async with running(loop):
+        await until(lambda: metrics.REGISTRY.get_sample_value("torpor_loop_failed_turns_total", {"loop": "failing"}) == 2)
+        await until(lambda: loop.standing.failures == 0)
+
+
 async def test_a_loop_ends_though_its_cancellation_is_swallowed_and_the_turn_returns() -> None:
     async def turn() -> None:
         with contextlib.suppress(asyncio.CancelledError):

@@ -70,6 +70,7 @@ ROWS = (
             Panel("Writes refused because somebody else was first", ((_rate("cas_conflicts_total"), "conflicts"),), "ops"),
             Panel("Log lines lost", ((_rate("log_lines_lost_total"), "lost"),), "ops"),
             Panel("Age of each loop's last turn", (("max by (loop) (torpor_loop_last_turn_age_seconds)", "{{loop}}"),), "s"),
+            Panel("Failed turns of loops", ((_rate("loop_failed_turns_total", "loop"), "{{loop}}"),), "ops"),
             Panel("Loops restarted by the watchdog", ((_rate("loop_restarts_total", "loop"), "{{loop}}"),), "ops"),
         ),
     ),

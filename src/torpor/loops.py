@@ -167,6 +167,8 @@ class Standing:
     is_stalled: bool
     """It missed its deadline and has not turned since."""
     restarts: int
+    failures: int
+    """How many of its last turns failed, one after the other."""
 
 
 class Loop:
@@ -200,11 +202,12 @@ class Loop:
         self._ends_on = ends_on
         self._turned_at = time.monotonic()
         self._turns = 0
+        self._failures = 0
         self._is_stalled = False
 
     @property
     def standing(self) -> Standing:
-        return Standing(time.monotonic() - self._turned_at, self._is_stalled, self.restarts)
+        return Standing(time.monotonic() - self._turned_at, self._is_stalled, self.restarts, self._failures)
 
     def turned(self) -> None:
         self._turned_at = time.monotonic()
@@ -251,17 +254,28 @@ class Loop:
             except Unavailable as out:
                 has_failed = True
                 log.warning("turn_skipped", loop=self.name, why=out.message)
+            except asyncio.CancelledError:
+                if task.cancelling():
+                    raise
+                has_failed = True  # of something that the turn waited for, not of this loop
+                log.exception("turn_broke", loop=self.name)
             except Exception:
                 has_failed = True
                 log.exception("turn_broke", loop=self.name)
             if task.cancelling():
                 break  # the error above, or the result, has come in place of a CancelledError
-            self.turned()
+            self._ended(has_failed=has_failed)
             if has_failed and self._retry_s is not None:
                 await asyncio.sleep(self._retry_s)
             else:
                 await self._pause(self._interval_s if pause_s is None else pause_s)
         raise asyncio.CancelledError
+
+    def _ended(self, *, has_failed: bool) -> None:
+        self.turned()
+        self._failures = self._failures + 1 if has_failed else 0
+        if has_failed:
+            metrics.loop_failed_turns_total.labels(self.name).inc()
 
     async def _pause(self, pause_s: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -35,6 +35,7 @@ cas_conflicts_total = _counter("cas_conflicts_total", "Writes refused because so
 loop_last_turn_age_seconds = _gauge(
     "loop_last_turn_age_seconds", "How long ago each loop of this process ended a turn or made progress in one.", "loop"
 )
+loop_failed_turns_total = _counter("loop_failed_turns_total", "Turns of loops that ended with an error.", "loop")
 loop_restarts_total = _counter("loop_restarts_total", "Restarts of loops that did not turn in time.", "loop")
 is_leader = _gauge("is_leader", "1 in the process that leads.")
 ttl_expirations_total = _counter("ttl_expirations_total", "Workspaces put to sleep because nobody used them.", "transition")

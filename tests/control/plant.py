@@ -27,6 +27,7 @@ from torpor.wishes import Ttls, Wishes
 
 WORLD = "fake:of this test"
 LIFE_S = 86_400
+QUICK = Intervals(idle_s=0.2, active_s=0.05)
 FAST = Knobs(retry_base_s=0.05, retry_cap_s=0.2, restart_base_s=0.05)
 
 
@@ -86,6 +87,7 @@ def make_controller(
     *,
     parallel: int,
     listeners: Listeners | None = None,
+    intervals: Intervals = QUICK,
 ) -> Controller:
     hands = Hands(
         FakeRuntime(world),
@@ -98,7 +100,7 @@ def make_controller(
         hands,
         life=life,
         knobs=knobs,
-        intervals=Intervals(idle_s=0.2, active_s=0.05),
+        intervals=intervals,
         parallel=parallel,
         draws=Draws(),
         listeners=listeners,
@@ -113,13 +115,14 @@ async def plant(
     runs: bool = True,
     parallel: int = 8,
     limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
+    intervals: Intervals = QUICK,
 ) -> AsyncIterator[Plant]:
     service_database = await Database.open(database_url, Role.SERVICE)
     controller_database = await Database.open(database_url, Role.CONTROLLER)
     service, store = ServiceStore(service_database), ControllerStore(controller_database, provider="fake")
     world = FakeWorld()
     life = Alone(await store.join("test", WORLD, expiry_s=LIFE_S))
-    controller = make_controller(store, world, life, knobs, parallel=parallel)
+    controller = make_controller(store, world, life, knobs, parallel=parallel, intervals=intervals)
     ada = await person(service_database, "ada", is_admin=True)
     wishes = Wishes(
         service,

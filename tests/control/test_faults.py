@@ -11,11 +11,13 @@ import pytest
 
 from tests.control.plant import FAST, Plant, plant
 from tests.waiting import until
+from torpor.control.pace import Intervals
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Refused, Unavailable
 from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Change, Ended
 from torpor.domain.states import Operation, Outcome, Phase, Stage, Wish
+from torpor.loops import standings
 from torpor.ports import Fence, Home
 from torpor.runtimes.fake import FakeRuntime, FakeVolume
 
@@ -358,6 +360,16 @@ async def test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing(database
         here.world.runtime_out = True
         await asyncio.sleep(1.2)
         here.world.containers[created.id].ready = True
+        here.world.runtime_out = False
+        await here.until_phase("demo", Phase.RUNNING)
+
+
+async def test_after_a_look_that_failed_the_next_follows_at_once(database_url: str) -> None:
+    async with plant(database_url, intervals=Intervals(idle_s=600, active_s=0.05)) as here:
+        await until(lambda: here.controller.tally.looks)
+        here.world.runtime_out = True
+        await here.wishes.create(here.user, name="demo")
+        await until(lambda: standings()["controller"].failures)
         here.world.runtime_out = False
         await here.until_phase("demo", Phase.RUNNING)
 

@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 from tests.control.plant import FAST, make_controller
 from tests.people import person
+from tests.relay import Relay
 from tests.waiting import until
 from torpor.control.coordinator import Coordinator, Lock
 from torpor.control.membership import Heartbeat, Identity, Membership
@@ -19,7 +22,9 @@ from torpor.domain.errors import Deposed, Refused
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
 from torpor.runtimes.fake import FakeWorld
+from torpor.store import leader
 from torpor.store.database import Database, Role
+from torpor.store.embedded import PORT, EmbeddedPostgres
 from torpor.store.for_controller import ControllerStore
 from torpor.store.leader import Leadership, require_term
 
@@ -138,6 +143,16 @@ async def test_the_row_of_a_life_tells_what_it_confines(store: ControllerStore) 
     assert {one.node_id: one.confinement for one in await store.members()} == told
 
 
+async def test_what_a_newer_controller_tells_of_its_confinement_is_read(store: ControllerStore, database_url: str) -> None:
+    await confining(store, "ada", CONFINED).join()
+    owner = await asyncpg.connect(database_url)
+    newer = [{"what": "network", "why": "it is shared", "remedy": "", "unknown here": 1}]
+    await owner.execute("UPDATE controllers SET missing = $1", json.dumps(newer))
+    await owner.close()
+    (ada,) = await store.members()
+    assert [one.what for one in ada.confinement.missing] == ["network"]
+
+
 async def test_an_unconfined_controller_does_not_join_where_there_are_several_users(
     store: ControllerStore, database_url: str
 ) -> None:
@@ -197,25 +212,25 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def nodes(database_url: str, *names: str) -> AsyncIterator[list[Node]]:
+async def nodes(database_url: str, *names: str, duty: Count | None = None, lock_url: str = "") -> AsyncIterator[list[Node]]:
     async with contextlib.AsyncExitStack() as stack:
         made = []
         world = FakeWorld()
         for name in names:
             database = await Database.open(database_url, Role.CONTROLLER)
             stack.push_async_callback(database.close)
-            made.append(_node(database_url, ControllerStore(database, provider="fake"), world, name))
+            store = ControllerStore(database, provider="fake")
+            made.append(_node(lock_url or database_url, store, world, name, duty or Count()))
             stack.push_async_callback(made[-1].end)
         yield made
 
 
-def _node(database_url: str, store: ControllerStore, world: FakeWorld, name: str) -> Node:
-    duty = Count()
+def _node(lock_url: str, store: ControllerStore, world: FakeWorld, name: str, duty: Count) -> Node:
     coordinator = Coordinator(
         store,
         Identity(name, "fake:w", False),
         QUICK,
-        Lock(database_url, lock_id=12345, retry_s=0.1),
+        Lock(lock_url, lock_id=12345, retry_s=0.1),
         make_controller=lambda membership: make_controller(store, world, membership, FAST, parallel=4),
         duties=[duty],
         on_change=duty.wake.set,
@@ -252,6 +267,56 @@ async def test_a_lost_connection_gives_up_the_lead_and_it_comes_back_by_itself(d
         )
         assert ended
         await until(lambda: ada.duty.terms[-1] > before)
+        await owner.close()
+
+
+async def test_a_half_open_connection_of_the_lock_keeps_no_leader_out(
+    postgres: EmbeddedPostgres, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server holds the lock for a connection that is dead for its client alone, and the client's life goes on."""
+    monkeypatch.setattr(leader, "ASK_EVERY_S", 0.1)
+    monkeypatch.setattr(leader, "ANSWERS_WITHIN_S", 0.5)
+    relay, login = Relay(postgres.socket / f".s.PGSQL.{PORT}"), urlsplit(database_url)
+    async with relay.running():
+        lock_url = f"postgresql://{login.username}:{login.password}@127.0.0.1:{relay.port}{login.path}"
+        async with nodes(database_url, "ada", lock_url=lock_url) as (ada,):
+            await until(lambda: ada.duty.terms)
+            before = ada.duty.terms[-1]
+            for link in relay.links:
+                link.freeze()
+            await until(lambda: ada.duty.terms[-1] > before, within_s=20)
+
+
+@dataclass
+class Stubborn(Count):
+    """It needs time to end after it was cancelled."""
+
+    is_ending: asyncio.Event = field(default_factory=asyncio.Event)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def do(self, term: int) -> None:
+        await super().do(term)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.is_ending.set()
+            await self.may_end.wait()
+            raise
+
+
+async def test_the_lead_ends_in_order_though_its_end_is_cancelled_meanwhile(database_url: str) -> None:
+    duty = Stubborn()
+    async with nodes(database_url, "ada", duty=duty) as (ada,):
+        await until(lambda: duty.terms)
+        owner = await asyncpg.connect(database_url)
+        await owner.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'torpor_leader'")
+        await duty.is_ending.wait()
+        ada.task.cancel()
+        await asyncio.sleep(0)
+        duty.may_end.set()
+        await asyncio.wait({ada.task})
+        assert duty.rested == 1
+        assert await owner.fetchval("SELECT controller IS NULL FROM system_locks")
         await owner.close()
 
 

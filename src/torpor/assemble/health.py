@@ -84,7 +84,11 @@ async def _held_back(service: ServiceStore) -> list[str]:
 
 def _loops_out() -> dict[str, Any]:
     return {
-        name: {"last_turn_age_seconds": round(loop.last_turn_age_s, 1), "restarts": loop.restarts}
+        name: {
+            "last_turn_age_seconds": round(loop.last_turn_age_s, 1),
+            "restarts": loop.restarts,
+            "failures_in_a_row": loop.failures,
+        }
         for name, loop in sorted(standings().items())
     }
 

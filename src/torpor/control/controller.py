@@ -46,7 +46,7 @@ from torpor.domain.planner import (
 from torpor.domain.reconcile import Decision, reconcile
 from torpor.domain.records import Change, Observation, Overtaken, Report, Survey, Workspace
 from torpor.domain.states import Operation, Stage
-from torpor.loops import TURN_S, Loop
+from torpor.loops import TURN_S, Loop, turned
 from torpor.portions import in_portions
 from torpor.store.for_controller import ControllerStore, Hold, Loaded
 
@@ -62,7 +62,7 @@ FIRST_REFUSAL_S = 0.02
 # A provider that hangs is as good as out.
 OBSERVING_S = 60.0
 TELLING_S = 2.0
-# How long a look may take: a provider that hangs, and the statements before and after it.
+# How long a step of a look may take: a provider that hangs, or the statements before and after it.
 LOOK_S = OBSERVING_S + TURN_S
 
 
@@ -155,14 +155,16 @@ class Controller:
 
     async def run(self) -> None:
         """Until cancelled, deposed, or without success for too long. An error costs one look, not the loop."""
-        loop = Loop("controller", self._turn, interval_s=self._idle_s, turn_s=LOOK_S, ends_on=(Deposed, LooksFailed))
+        loop = Loop(
+            "controller", self._turn, interval_s=self._idle_s, turn_s=LOOK_S, retry_s=0.0, ends_on=(Deposed, LooksFailed)
+        )
         try:
             await loop.run()
         finally:
             await self._flights.end_all()
 
     async def _turn(self) -> float:
-        """Wait until a look is due, and look. The pace is its own, so the next turn follows at once."""
+        """Wait until a look is due, and look. The pace is its own, so the next turn follows at once, also after an error."""
         due = await self._pace.next()
         try:
             with metrics.reconcile_seconds.time():
@@ -185,12 +187,15 @@ class Controller:
             return
         # Taken before the look, so that what is seen was there after what they report had been done.
         landed = self._flights.landed([one.id for one in loaded.workspaces])
+        turned()
         survey = await self._observe(only)
+        turned()
         self._lost_time.looked(loaded.now)
         decided = await self._decide_all(loaded, survey, landed)
         if await self._is_held_back(loaded, decided, survey, only):
             self._lost_time.held_back()
             return
+        turned()
         refused = await self._persist(decided)
         for workspace_id, (workspace, decision) in decided.items():
             if workspace_id in refused:

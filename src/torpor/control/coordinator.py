@@ -154,7 +154,9 @@ class Coordinator:
             # Before the duties are stopped, which may take a while: a process whose duties end does not lead.
             self.term = None
             metrics.is_leader.set(0)
-            await stop(*tasks)
-            for duty in self._duties:
-                duty.rest()
-            await leadership.end_term(term)
+            try:
+                await stop(*tasks)
+            finally:
+                for duty in self._duties:
+                    duty.rest()
+                await leadership.end_term(term)

@@ -36,14 +36,16 @@ class HoldingBack:
 
     async def look(self, survey: Survey, *, is_anything_missed: bool, latch_is_released: bool | None) -> None:
         """After a look at everything: `latch_is_released` is what is written down, None when nothing is."""
-        before, self._latched = self._latched, Latched.NO
+        # Assigned at the end: a look that fails half-way leaves what was known before.
+        before, latched = self._latched, Latched.NO
         if is_anything_missed or latch_is_released is not None:
             expected = await self._store.expected_homes()
             missing = missing_homes(expected, survey)
             if too_much_is_missing(expected=len(expected), missing=missing):
                 is_released = await self._store.latch(expected=len(expected), missing=missing)
-                self._latched = Latched.RELEASED if is_released else Latched.HOLDS
+                latched = Latched.RELEASED if is_released else Latched.HOLDS
             elif latch_is_released is not None:
                 await self._store.unlatch()
-            if self._latched is not before and {self._latched, before} & {Latched.HOLDS, Latched.RELEASED}:
-                log.warning("latch", latched=self._latched, expected=len(expected), missing=missing)
+            if latched is not before and {latched, before} & {Latched.HOLDS, Latched.RELEASED}:
+                log.warning("latch", latched=latched, expected=len(expected), missing=missing)
+        self._latched = latched

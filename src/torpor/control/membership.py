@@ -22,6 +22,8 @@ from torpor.store.members import Member
 log = structlog.get_logger()
 
 FIRST_TRIES_S = 0.2
+# A statement that is given up returns its connection, which takes this long where the database hangs.
+CONNECTION_S = 15.0
 # Refusals that pass when another controller stops or expires.
 ENDS_BY_ITSELF = frozenset({"already_controlled", "name_in_use"})
 
@@ -100,7 +102,12 @@ class Membership:
         """Show signs of life until cancelled; Deposed when one came too late."""
         interval_s, expiry_s = self._heartbeat.interval_s, self._heartbeat.expiry_s
         loop = Loop(
-            "membership", self._show_life, interval_s=interval_s, first_after_s=interval_s, turn_s=expiry_s, ends_on=(Deposed,)
+            "membership",
+            self._show_life,
+            interval_s=interval_s,
+            first_after_s=interval_s,
+            turn_s=expiry_s + CONNECTION_S,
+            ends_on=(Deposed,),
         )
         await loop.run()
 
@@ -108,12 +115,21 @@ class Membership:
         began = self._monotonic()
         try:
             async with asyncio.timeout(max(0.1, self._lives_until - began)):
-                if not await self._store.live_on(self.life, expiry_s=self._heartbeat.expiry_s):
-                    raise Deposed(f"life {self.life} was given up by the others; it came back too late")
-                self._lives_until = began + self._heartbeat.expiry_s
-                await self._look_round()
+                await self._live_on(began)
         except (Unavailable, TimeoutError) as out:
             log.warning("heartbeat_missed", life=self.life, why=str(out) or "no answer in time")
+        except Exception:
+            self._require_life()
+            raise
+        self._require_life()
+
+    async def _live_on(self, began: float) -> None:
+        if not await self._store.live_on(self.life, expiry_s=self._heartbeat.expiry_s):
+            raise Deposed(f"life {self.life} was given up by the others; it came back too late")
+        self._lives_until = began + self._heartbeat.expiry_s
+        await self._look_round()
+
+    def _require_life(self) -> None:
         if not self.lives():
             raise Deposed(f"life {self.life} could show no sign of life for {self._heartbeat.expiry_s:g} s")
 

@@ -25,6 +25,7 @@ BLOCKED_AFTER_S = 2.0
 ASK_EVERY_S = 5.0
 ANSWERS_WITHIN_S = 10.0
 CLOSES_WITHIN_S = 2.0
+ENDS_WITHIN_S = 2.5
 
 
 class Leadership:
@@ -71,9 +72,23 @@ class Leadership:
         return term
 
     async def end_term(self, term: int) -> None:
-        """Nobody leads until somebody else does. Where that cannot be written, the life's expiry says it."""
-        with contextlib.suppress(Unavailable), translated(), heeding_cancellation():
-            await self._connection.execute(FOR_CONTROLLER["end_term"], term, timeout=2)
+        """No process leads until another one does. Where that cannot be written, the life's expiry says it."""
+        try:
+            with translated(), heeding_cancellation():
+                await self._connection.execute(FOR_CONTROLLER["end_term"], term, timeout=CLOSES_WITHIN_S)
+        except Unavailable:
+            with contextlib.suppress(Unavailable):
+                await self._end_lost_term(term)
+
+    async def _end_lost_term(self, term: int) -> None:
+        """From another connection: the server may hold the lock for one that is dead at our end alone, for hours."""
+        with translated(), heeding_cancellation():
+            async with asyncio.timeout(ENDS_WITHIN_S):
+                other = await asyncpg.connect(self._url)
+                try:
+                    await other.execute(FOR_CONTROLLER["end_lost_term"], term)
+                finally:
+                    await _close(other)
 
     async def _end_who_keeps_the_term(self) -> None:
         other = await asyncpg.connect(self._url, timeout=10, command_timeout=10)

@@ -31,7 +31,7 @@ def from_confinement(confinement: ControllerConfinement) -> tuple[list[dict[str,
 
 
 def _to_member(row: Mapping[str, Any]) -> Member:
-    missing = tuple(Missing(**one) for one in row["missing"])
+    missing = tuple(Missing(one["what"], one["why"], one["remedy"]) for one in row["missing"])
     return Member(
         node_id=row["node_id"],
         epoch=row["epoch"],

@@ -70,6 +70,16 @@ RETURNING epoch;
 -- Given up in good order: nobody leads until somebody else does.
 UPDATE system_locks SET controller = NULL WHERE lock_name = 'leader' AND epoch = $1;
 
+-- name: end_lost_term
+-- The leader asks from another connection, because the one that holds its lock does not answer. Its backend is ended, so that the
+-- lock is free for the next leader.
+WITH ended AS (
+    UPDATE system_locks SET controller = NULL WHERE lock_name = 'leader' AND epoch = $1 RETURNING backend
+)
+SELECT pg_terminate_backend(session.pid)
+FROM ended JOIN pg_stat_activity AS session ON session.pid = ended.backend
+WHERE session.application_name = 'torpor_leader';
+
 -- name: leads
 -- Whether this term stands; nobody else can begin one before our transaction ends.
 SELECT leads($1);
