@@ -147,5 +147,8 @@ def pytest_enter_pdb() -> None:
     disarm()
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
+    # A worker that has run its tests waits for the others, and is ended by the process that started it.
+    if hasattr(config, "workerinput"):
+        return
     faulthandler.dump_traceback_later(EXIT_S, exit=True, file=2)

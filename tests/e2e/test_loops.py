@@ -83,7 +83,7 @@ async def every_loop_turns(folder: Path, plan: Plan) -> None:
         try:
             await here.watch.until_all_turn(times=1, within_s=TURNS_WITHIN_S)
             await here.endure(seed, plan)
-            await here.count_restarts()
+            await here.require_no_restart()
             await here.effects.in_every_process_and_leader(with_census=plan.with_census)
         except BaseException as error:
             error.add_note(f"{repeat}; after cut {here.cuts}, {here.faults.last}")
@@ -124,12 +124,15 @@ class Installation:
             self.recovered_s.append(await self.watch.until_all_turn(times=2, within_s=TURNS_WITHIN_S))
             print(f"{self.cuts:4} cuts, every loop turned twice after {self.recovered_s[-1]:.1f} s", flush=True)
 
-    async def count_restarts(self) -> None:
-        """Of loops by their watchdogs, as each process counts them."""
+    async def require_no_restart(self) -> None:
+        """Every loop goes on by itself: no process ended, and no watchdog had to restart a loop."""
         for place in self.places.all:
             metrics = (await self.client.get(f"{url(place)}/metrics")).text
             for loop, count in re.findall(r'^torpor_loop_restarts_total{loop="(.+)"} (\S+)', metrics, re.MULTILINE):
                 self.restarts[loop] += int(float(count))
+        exits = {place.name: place.exits for place in self.places.all if place.exits}
+        assert not exits, f"processes ended by themselves, with these exit codes: {exits}"
+        assert not +self.restarts, f"watchdogs restarted loops: {dict(+self.restarts)}"
 
     async def reports(self) -> str:
         """What each process says of itself: not what is checked, but where to look when a check fails."""
