@@ -7,18 +7,18 @@ import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 
+from torpor import archive_directory
+from torpor.archive_directory import ArchiveDirectory
 from torpor.archives.archives import HomeArchives
 from torpor.bus.redis import Bus
 from torpor.domain.errors import TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
 from torpor.runtimes.process.abilities import OPEN_PORT, Ability, missing, ports_are_open
 from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.places import places
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
 from torpor.store.database import translated_at_the_start
@@ -61,8 +61,13 @@ def _consequences(abilities: tuple[Ability, ...], settings: Settings) -> list[Fi
 
 
 async def archives_finding(settings: Settings) -> Finding:
-    if settings.archive_url is None and not await asyncio.to_thread((settings.data / "archives").exists):
-        return await asyncio.to_thread(_missing_archives_finding, settings.data)
+    if settings.archive_url is None:
+        seen = await asyncio.to_thread(archive_directory.look, settings.data)
+        if seen is ArchiveDirectory.NEW:
+            return Finding("archive store", True, "is made in the data directory by `torpor up`")
+        if seen is ArchiveDirectory.LOST:
+            lost = archive_directory.loss(settings.data)
+            return Finding("archive store", False, lost, archive_directory.ADVICE, blocks=True)
     is_ok = await HomeArchives(settings.archives_at).reachable()
     return Finding(
         "archive store",
@@ -70,19 +75,6 @@ async def archives_finding(settings: Settings) -> Finding:
         "answers" if is_ok else "cannot be reached or written to",
         "" if is_ok else "check TORPOR_ARCHIVE_URL, its permissions, and whether its disk is mounted",
         blocks=not is_ok,
-    )
-
-
-def _missing_archives_finding(data: Path) -> Finding:
-    """A first start makes the directory; one that is missing later held the archived homes."""
-    if not any(trace.exists() for trace in (data / "postgres", places(data).known_identity)):
-        return Finding("archive store", True, "is made in the data directory by `torpor up`")
-    return Finding(
-        "archive store",
-        False,
-        f"{data / 'archives'} is missing, and archived homes were kept there",
-        "stop Torpor, mount the directory or restore it from a backup, and start again",
-        blocks=True,
     )
 
 

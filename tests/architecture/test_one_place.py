@@ -16,6 +16,7 @@ SOURCE = Path(torpor.__file__).parent
 # Said by `torpor up` and the front before there is an API, or by the command line itself.
 NOT_OVER_HTTP = {
     "another_archive_store",
+    "archives_lost",
     "bad_role",
     "name_in_use",
     "schema_is_old",

@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from torpor import metrics
+from torpor import archive_directory, metrics
 from torpor.activity import Touch, asking
 from torpor.api import wire
 from torpor.assemble import engines
@@ -105,7 +105,7 @@ async def coordinator(
     return made
 
 
-async def require_our_store(archives: Archives, database: Database) -> None:
+async def require_our_store(archives: Archives, database: Database, settings: Settings) -> None:
     """Homes that sleep in one store must not be looked for, or put to sleep, in another: a disk not mounted, for one."""
     try:
         found = await archives.world()
@@ -115,8 +115,9 @@ async def require_our_store(archives: Archives, database: Database) -> None:
         return
     ours = await CollectingStore(database).remember_store(found)
     if found != ours:
-        raise Refused(
-            "another_archive_store",
-            f"the homes of this database sleep in the archive store {ours}, and TORPOR_ARCHIVE_URL names {found}; "
-            "name the right one, or mount it",
-        )
+        if settings.archive_url is None:
+            directory = settings.data / archive_directory.NAME
+            seen = f"{directory} is the archive store {found}; mount the right one there, or restore it from a backup"
+        else:
+            seen = f"TORPOR_ARCHIVE_URL names {found}; name the right one, or mount it"
+        raise Refused("another_archive_store", f"the homes of this database are kept in the archive store {ours}, and {seen}")

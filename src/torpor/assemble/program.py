@@ -1,9 +1,11 @@
 """Which parts are started, in which order, and who knows whom?"""
 
+import asyncio
 import contextlib
 import uuid
 from functools import partial
 
+from torpor import archive_directory
 from torpor.activity import Touches, asking
 from torpor.api import wire
 from torpor.api.app import make_app, make_health_app
@@ -46,6 +48,8 @@ def run_up(settings: Settings) -> int:
     configure_log(settings)
 
     async def start(stack: contextlib.AsyncExitStack) -> str:
+        if settings.archive_url is None:
+            await asyncio.to_thread(archive_directory.ensure, settings.data)
         await _start(settings, EVERY_PART, stack, is_first_user_made=True)
         where = settings.data / CREDENTIALS
         return f"torpor is ready at {settings.base_url} (sign in as {ADMIN}; the password is in {where})"
@@ -116,7 +120,7 @@ async def _start(
         )
         heard.listener = coordinator
         await coordinator.join(within_s=PREDECESSOR_S)
-        await controlling.require_our_store(archives, controlled)
+        await controlling.require_our_store(archives, controlled, settings)
     # After joining: whoever else sees this world and goes on living must not be disturbed.
     await engines.start(runtime, parts, confinement, stack)
     if is_first_user_made:

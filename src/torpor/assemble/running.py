@@ -90,7 +90,6 @@ def only_one(data: Path) -> Iterator[None]:
     try:
         # Where bubblewrap is missing a workspace's own user must find the way to its home; what lies beside it is closed.
         data.mkdir(mode=0o711 if os.getuid() == 0 else 0o700, parents=True, exist_ok=True)
-        (data / "archives").mkdir(mode=0o700, exist_ok=True)
         held = (data / "torpor.pid").open("a+", encoding="utf-8")
     except OSError as error:
         raise Refused("bad_data", f"the data directory {data} cannot be used: {error.strerror}") from error
