@@ -81,8 +81,8 @@ class Cradle:
     def start(self, index: int, options: Any, log: Path) -> None:
         line = json.dumps({"index": index, "options": to_plain(options), "log": str(log)})
         requests = _piped(self._process.stdin)
-        # `ended` reports a server that no longer reads, so this is not reported here.
-        with suppress(BrokenPipeError):
+        # `ended` reports a server that no longer reads, so this is not reported here. ValueError: `close` has closed the pipe.
+        with suppress(BrokenPipeError, ValueError):
             requests.write(line.encode() + b"\n")
             requests.flush()
 
