@@ -1,5 +1,6 @@
 """Are the socket folders of dead processes removed, and no others?"""
 
+import asyncio
 import os
 import signal
 import socket
@@ -15,17 +16,21 @@ import pytest
 from torpor import socket_folders
 from torpor.domain.errors import Hopeless
 from torpor.socket_folders import LOCK, hold, sweep
+from torpor.store import launch
 
 HOLDS = """
-import socket, sys
+import asyncio, os, socket, sys
 from pathlib import Path
 from torpor.socket_folders import hold
 
-held = hold(Path(sys.argv[1]))
+held = asyncio.run(hold(Path(sys.argv[1])))
 socket.socket(socket.AF_UNIX).bind(str(held.folder / "api.sock"))
+if len(sys.argv) > 2:
+    os.chown(held.folder, int(sys.argv[2]), int(sys.argv[2]))
 print("held", flush=True)
 sys.stdin.read()
 """
+ANOTHER_USER = 54321
 NAMES = ("torpor-a1b2c3d_", f"torpor-{'0f' * 10}", f"torpor-bus-{'0f' * 10}")
 
 
@@ -36,27 +41,40 @@ def where() -> Iterator[Path]:
         yield Path(folder)
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_is_removed_when_its_process_was_killed_and_not_before(where: Path, name: str) -> None:
-    folder = where / name
-    argv = (sys.executable, "-c", HOLDS, str(folder))
+    assert_removed_when_killed(where, where / name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
+def test_root_removes_the_folder_of_a_postgresql_that_ran_as_another_user(where: Path) -> None:
+    assert_removed_when_killed(where, where / NAMES[1], str(launch.NOBODY))
+
+
+def assert_removed_when_killed(where: Path, folder: Path, *owner: str) -> None:
+    argv = (sys.executable, "-c", HOLDS, str(folder), *owner)
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == b"held\n"
         sweep(where)
-        assert sorted(path.name for path in folder.iterdir()) == ["api.sock", LOCK]
+        assert names_in(folder) == ["api.sock", LOCK]
         process.send_signal(signal.SIGKILL)
         process.wait(30)
     sweep(where)
     assert not folder.exists()
 
 
-def test_a_folder_is_gone_after_its_release(where: Path) -> None:
-    with hold(where / NAMES[0]) as held:
+@pytest.mark.anyio
+async def test_a_folder_is_gone_after_its_release(where: Path) -> None:
+    with await hold(where / NAMES[0]) as held:
         assert held.folder.stat().st_mode & 0o777 == 0o700
         with pytest.raises(Hopeless, match="in use by another process"):
-            hold(held.folder)
-    assert list(where.iterdir()) == []
+            await hold(held.folder)
+    assert names_in(where) == []
 
 
 def test_what_is_not_ours_stays(where: Path) -> None:
@@ -81,18 +99,57 @@ def test_what_is_not_ours_stays(where: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
-def test_a_folder_of_another_user_stays_and_is_not_used(where: Path) -> None:
+@pytest.mark.anyio
+async def test_a_folder_of_another_user_stays_and_is_not_used(where: Path) -> None:
     folder = where / NAMES[0]
     folder.mkdir(mode=0o700)
     (folder / LOCK).touch()
-    os.chown(folder, 65534, 65534)
+    os.chown(folder, ANOTHER_USER, ANOTHER_USER)
     sweep(where)
     assert (folder / LOCK).exists()
     with pytest.raises(Hopeless, match="mode 0700"):
-        hold(folder)
+        await hold(folder)
 
 
-def test_a_held_folder_survives_every_sweep(where: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
+def test_links_in_the_folder_of_an_unprivileged_user_lead_root_nowhere(where: Path) -> None:
+    target = where / "target"
+    target.mkdir()
+    for name in (LOCK, "precious.lock"):
+        (target / name).touch()
+    linked_folder = where / NAMES[0]
+    linked_folder.symlink_to(target)
+    linked_lock = where / NAMES[1]
+    linked_lock.mkdir()
+    (linked_lock / LOCK).symlink_to(target / LOCK)
+    linked_entry = where / NAMES[2]
+    linked_entry.mkdir()
+    (linked_entry / LOCK).touch()
+    (linked_entry / "more.lock").symlink_to(target / "precious.lock")
+    (linked_entry / "more").symlink_to(target)
+    for path in (linked_folder, linked_lock, linked_entry):
+        os.chown(path, launch.NOBODY, launch.NOBODY, follow_symlinks=False)
+    sweep(where)
+    assert names_in(target) == ["precious.lock", LOCK]
+    assert linked_folder.is_symlink()
+    assert (linked_lock / LOCK).is_symlink()
+    assert (linked_entry / "more").is_symlink()
+
+
+@pytest.mark.anyio
+async def test_the_loop_turns_while_a_folder_is_waited_for(where: Path) -> None:
+    with await hold(where / NAMES[0]) as held:
+        waiting = asyncio.ensure_future(hold(held.folder))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+    with await asyncio.wait_for(waiting, 30) as again:
+        assert again.folder == held.folder
+    assert names_in(where) == []
+
+
+@pytest.mark.anyio
+async def test_a_held_folder_survives_every_sweep(where: Path) -> None:
     stop, lost = threading.Event(), []
 
     def sweep_again_and_again() -> None:
@@ -104,7 +161,7 @@ def test_a_held_folder_survives_every_sweep(where: Path) -> None:
         sweeper.start()
     try:
         for number in range(300):
-            with hold(where / f"torpor-{number:08}") as held:
+            with await hold(where / f"torpor-{number:08}") as held:
                 try:
                     with socket.socket(socket.AF_UNIX) as listener:
                         listener.bind(str(held.folder / "api.sock"))
@@ -115,7 +172,7 @@ def test_a_held_folder_survives_every_sweep(where: Path) -> None:
         for sweeper in sweepers:
             sweeper.join()
     assert lost == []
-    assert list(where.iterdir()) == []
+    assert names_in(where) == []
 
 
 def test_a_long_temporary_directory_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ The kernel allows a socket's path 107 bytes, so these folders lie in the tempora
 folder of its own for as long as it lives; a folder whose lock is free was left behind by a kill -9.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -21,6 +22,7 @@ LOCK = "socket-folder.lock"
 NAME = re.compile(r"torpor-([a-z0-9_]{8}|(bus-)?[0-9a-f]{20})")
 HELD_WITHIN_S = 5.0
 LOOK_AGAIN_S = 0.01
+UNPRIVILEGED_USER = 65534
 LONGEST_ROOT_BYTES = 60
 """A temporary directory whose path is longer leaves too little for the names of folder and socket."""
 
@@ -48,7 +50,8 @@ class Held:
 
     def release(self) -> None:
         """Remove the folder."""
-        _remove(self.folder)
+        with contextlib.suppress(OSError), _opened(self.folder) as inside:
+            _remove(self.folder, inside)
         os.close(self._lock)
 
     def __enter__(self) -> Self:
@@ -58,52 +61,69 @@ class Held:
         self.release()
 
 
-def hold(folder: Path, owners: frozenset[int] | None = None) -> Held:
+async def hold(folder: Path, owners: frozenset[int] | None = None) -> Held:
     until = time.monotonic() + HELD_WITHIN_S
     while True:
-        with contextlib.suppress(FileNotFoundError):  # a sweep has just removed it
+        # Not there: a sweep has just removed it.
+        with contextlib.suppress(FileNotFoundError):
             make_private(folder, owners)
-            lock = _locked(folder, os.O_CREAT)
+            with _opened(folder) as inside:
+                lock = _locked(inside, os.O_CREAT)
             if lock is not None:
                 return Held(folder, lock)
         if time.monotonic() > until:
             raise Hopeless(f"{folder} is in use by another process; stop that one first")
-        time.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def hold_new() -> Held:
-    return hold(Path(tempfile.mkdtemp(prefix="torpor-", dir=root())))
+async def hold_new() -> Held:
+    return await hold(Path(tempfile.mkdtemp(prefix="torpor-", dir=root())))
 
 
 def sweep(where: Path | None = None) -> None:
     """Remove the folders of dead processes. A folder without a lock may belong to any program and stays."""
     for folder in _candidates(where or root()):
-        lock = _locked(folder)
-        if lock is not None:
-            _remove(folder)
-            os.close(lock)
+        with contextlib.suppress(OSError), _opened(folder) as inside:
+            lock = _locked(inside) if _is_swept(os.fstat(inside)) else None
+            if lock is not None:
+                _remove(folder, inside)
+                os.close(lock)
 
 
 def _candidates(where: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(where) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
-                seen = entry.stat(follow_symlinks=False)
-                # In a folder of another user, names may change their meaning while they are removed.
-                if NAME.fullmatch(entry.name) and stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid():
+                if NAME.fullmatch(entry.name) and _is_swept(entry.stat(follow_symlinks=False)):
                     yield Path(entry.path)
 
 
-def _locked(folder: Path, flags: int = 0) -> int | None:
+def _is_swept(seen: os.stat_result) -> bool:
+    """Root also removes the folders of the user as whom its PostgreSQL runs."""
+    owners = (0, UNPRIVILEGED_USER) if os.geteuid() == 0 else (os.geteuid(),)
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid in owners
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """The folder itself, not its name: in a folder of another user, names may change their meaning meanwhile."""
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield inside
+    finally:
+        os.close(inside)
+
+
+def _locked(inside: int, flags: int = 0) -> int | None:
     """The descriptor of the folder's lock; None when another process holds it, or has just removed the folder."""
     try:
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        lock = os.open(LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600, dir_fd=inside)
     except OSError:
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Between opening and locking, another process may have removed this file and made a new one.
-        if os.path.samestat(os.fstat(lock), os.lstat(folder / LOCK)):
+        if os.path.samestat(os.fstat(lock), os.stat(LOCK, dir_fd=inside, follow_symlinks=False)):
             return lock
     except OSError:
         pass
@@ -111,10 +131,16 @@ def _locked(folder: Path, flags: int = 0) -> int | None:
     return None
 
 
-def _remove(folder: Path) -> None:
-    """Sockets and locks only: whatever else lies in it keeps it."""
+def _remove(folder: Path, inside: int) -> None:
+    """Sockets and locks only: everything else in it keeps it."""
     with contextlib.suppress(OSError):
-        names = [entry.name for entry in folder.iterdir() if entry.is_socket() or entry.name.endswith(".lock")]
+        with os.scandir(inside) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(".lock") or _is_socket(entry)]
         for name in sorted(names, key=lambda name: name == LOCK):
-            (folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=inside)
         folder.rmdir()
+
+
+def _is_socket(entry: "os.DirEntry[str]") -> bool:
+    return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)

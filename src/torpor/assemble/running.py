@@ -194,4 +194,4 @@ async def serving(app: Any, path: Path) -> AsyncIterator[None]:
 async def short_folder(stack: contextlib.AsyncExitStack) -> Path:
     """A private folder whose sockets have short names; those of processes that were killed are removed first."""
     await asyncio.to_thread(socket_folders.sweep)
-    return stack.enter_context(socket_folders.hold_new()).folder
+    return stack.enter_context(await socket_folders.hold_new()).folder

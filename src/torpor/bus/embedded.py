@@ -138,7 +138,7 @@ class EmbeddedValkey:
         try:
             self._claim()
             await self._outlive_predecessor()
-            self._ensure_folders()
+            await self._ensure_folders()
             await self._run_with_what_is_readable()
         except BaseException:
             await self.stop()
@@ -196,14 +196,14 @@ class EmbeddedValkey:
                 return
         raise Unavailable(f"an earlier Valkey in {self.data} does not end: processes {processes_in(self.data)}")
 
-    def _ensure_folders(self) -> None:
+    async def _ensure_folders(self) -> None:
         folder = self.socket.parent
         try:
             self.data.mkdir(mode=0o700, exist_ok=True)
             if folder.parent == self.data_dir:
                 socket_folders.make_private(folder)
             else:
-                self._held_folder = socket_folders.hold(folder)
+                self._held_folder = await socket_folders.hold(folder)
             self.socket.unlink(missing_ok=True)
             if self.log.exists():
                 self.log.replace(self.data_dir / "valkey.log.1")

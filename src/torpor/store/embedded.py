@@ -183,7 +183,7 @@ class EmbeddedPostgres:
             await self._choose()
             await self._outlive_predecessor()
             await self._ensure_cluster()
-            self._ensure_socket_folder()
+            await self._ensure_socket_folder()
             await self._run()
             await self._ready()
         except BaseException:
@@ -338,12 +338,12 @@ class EmbeddedPostgres:
             for inner in (path, *path.rglob("*")):
                 os.chown(inner, owner, owner if self._mode == "nobody" else os.getegid(), follow_symlinks=False)
 
-    def _ensure_socket_folder(self) -> None:
+    async def _ensure_socket_folder(self) -> None:
         owners = frozenset({os.geteuid(), launch.NOBODY})
         if self.socket.parent == self.data_dir:
             socket_folders.make_private(self.socket, owners)
         else:
-            self._held_folder = socket_folders.hold(self.socket, owners)
+            self._held_folder = await socket_folders.hold(self.socket, owners)
         self._ensure_owner(self.socket)
         for stale in self.socket.iterdir():
             if stale.name != socket_folders.LOCK:
