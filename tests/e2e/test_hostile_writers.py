@@ -1,10 +1,12 @@
 """A program that resists its end changes nothing in the archive of its home."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import product
+from tests.e2e.product import Product, processes_with, product
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e
@@ -28,18 +30,30 @@ while True:
 """
 
 
+# Found in the command line of every writer of this run.
+MARK = f"writer-{os.getpid()}-{time.time_ns()}"
+
+
+def write(here: Product, name: str) -> None:
+    here.ok("exec", name, "--", "python3", "-c", WRITER, MARK)
+
+
 def test_double_forked_writers_that_ignore_signals_do_not_write_into_an_archive(tmp_path: Path) -> None:
     with product(tmp_path, TORPOR_WORKSPACE_STOP_GRACE="1") as here:
         here.ok("create", "demo", "--wait")
         for _ in range(2):
-            here.ok("exec", "demo", "--", "python3", "-c", WRITER)
+            write(here, "demo")
         here.ok("exec", "demo", "--", "sh", "-c", "until [ -e started ]; do :; done")
+        assert len(processes_with(MARK)) >= 2
         here.ok("stop", "demo", "--wait")
+        assert processes_with(MARK) == []
         standing = here.home(here.show("demo"))
         root = tree_root(standing)
         here.ok("start", "demo", "--wait")
-        here.ok("exec", "demo", "--", "python3", "-c", WRITER)
+        write(here, "demo")
+        assert processes_with(MARK) != []
         here.ok("archive", "demo", "--wait")
+        assert processes_with(MARK) == []
         here.ok("stop", "demo", "--wait")
         restored = here.home(here.show("demo"))
         after = tree_root(restored)
