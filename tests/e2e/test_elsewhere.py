@@ -1,13 +1,16 @@
 """Does the same code run on a PostgreSQL that is not its own, and a program from the registry?"""
 
 import json
+import stat
 import subprocess
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from tests.e2e.product import TORPOR, Product, product
+from tests.e2e.product import TORPOR, Product, processes_with, product
+from tests.runtimes.listeners import processes_of, tcp_listeners
+from torpor.runtimes.process.places import places
 
 pytestmark = pytest.mark.e2e
 
@@ -45,6 +48,13 @@ def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> Non
         assert created.returncode == 0, here.log()
         status, _, body = here.get("lab", "/api/status")
         assert (status, "started" in json.loads(body)) == (200, True)
+
+        own, workspace_id = places(here.data), here.show("lab")["id"]
+        assert set(processes_of(own, workspace_id)) & set(processes_with("jupyter")), "the server was looked at"
+        assert tcp_listeners(own, workspace_id) == []
+        socket = own.program(workspace_id) / "socket"
+        assert stat.S_ISSOCK(socket.stat().st_mode)
+        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
 
 
 def test_the_doctor_says_what_is_confined(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """Can another process of this machine connect to a program that Torpor ships?"""
 
 import asyncio
-import json
 import os
 import shutil
 import stat
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +13,10 @@ from tests.contracts.runtime_contract import FENCE, until_ready
 from tests.contracts.test_runtime_contract import UNCONFINED
 from tests.requirements import must_have
 from tests.runtimes.conftest import Machine, MakeMachine
+from tests.runtimes.listeners import tcp_listeners
 from tests.runtimes.test_not_root import NOBODY
 from torpor.ports import Home
-from torpor.runtimes.process import Options, processes
-from torpor.runtimes.process.places import short
-from torpor.runtimes.process.processes import Identity
+from torpor.runtimes.process import Options
 from torpor.templates.catalogue import program, template
 
 WAYS = {"confined": Options(grace_s=2.0), "network shared": Options(grace_s=2.0, own_network=False), "unconfined": UNCONFINED}
@@ -52,22 +49,9 @@ async def with_a_terminal(make_machine: MakeMachine, options: Options) -> tuple[
     return machine, home
 
 
-def tcp_listeners(machine: Machine, home: Home) -> list[str]:
-    """The local addresses on which a process of the workspace listens, as the kernel writes them."""
-    record = machine.process.places.records / f"{short(home.workspace_id, 16)}.json"
-    found = []
-    for one in processes.tree(Identity(**json.loads(record.read_text()))):
-        held = {str(path.readlink()) for path in Path(f"/proc/{one.pid}/fd").iterdir() if path.is_symlink()}
-        for table in ("tcp", "tcp6"):
-            rows = Path(f"/proc/{one.pid}/net/{table}").read_text().splitlines()[1:]
-            fields = [row.split() for row in rows]
-            found += [row[1] for row in fields if row[3] == "0A" and f"socket:[{row[9]}]" in held]
-    return found
-
-
 async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, options: Options) -> None:
     machine, home = await with_a_terminal(make_machine, options)
-    assert tcp_listeners(machine, home) == []
+    assert tcp_listeners(machine.process.places, home.workspace_id) == []
     request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     assert (await machine.ask(home.workspace_id, request)).startswith(b"HTTP/1.1 200 ")
 
@@ -75,7 +59,7 @@ async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, option
 async def test_a_listener_on_a_port_would_be_found(make_machine: MakeMachine, options: Options) -> None:
     machine = await started(make_machine, options)
     home = await machine.up()
-    assert len(tcp_listeners(machine, home)) == 1
+    assert len(tcp_listeners(machine.process.places, home.workspace_id)) == 1
 
 
 async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: MakeMachine, options: Options) -> None:
