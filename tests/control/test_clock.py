@@ -3,7 +3,10 @@
 import asyncpg
 import pytest
 
+from tests.control.night import TERM, made_night
 from tests.control.plant import Plant, plant
+from tests.control.test_membership import Node, leaders, nodes
+from tests.waiting import until
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Home
 
@@ -36,7 +39,10 @@ async def set_clock(clock: asyncpg.Connection, amount: str) -> None:
     await clock.execute("UPDATE shifted.by SET amount = $1::text::interval", amount)
 
 
-@pytest.mark.parametrize("jumps", [("2 hours", "0"), ("-2 hours", "0"), ("2 hours", "-2 hours", "0")], ids=" ".join)
+JUMPS = [("2 hours", "0"), ("-2 hours", "0"), ("2 hours", "-2 hours", "0")]
+
+
+@pytest.mark.parametrize("jumps", JUMPS, ids=" ".join)
 async def test_a_clock_that_jumps_harms_no_workspace(
     database_url: str, clock: asyncpg.Connection, jumps: tuple[str, ...]
 ) -> None:
@@ -58,6 +64,51 @@ async def test_a_clock_that_jumps_harms_no_workspace(
         awake = await here.until_phase("sleeps", Phase.RUNNING)
         assert here.world.volumes[Home(awake.id, awake.generation)].files["note"] == b"hello"
         assert [(await here.show(name)).error for name in ("runs", "sleeps", "moves")] == [None, None, None]
+    await clock.close()
+
+
+@pytest.mark.parametrize("jumps", JUMPS, ids=" ".join)
+async def test_controllers_go_on_and_one_leads_after_every_jump(
+    database_url: str, clock: asyncpg.Connection, jumps: tuple[str, ...]
+) -> None:
+    async with nodes(database_url, "ada", "bob") as both:
+        await until_settled(both, clock)
+        for jump in jumps:
+            await set_clock(clock, jump)
+            await until_settled(both, clock)
+    await clock.close()
+
+
+async def until_settled(among: list[Node], clock: asyncpg.Connection) -> None:
+    """Each controller knows all the others, and one leads: its duties go on, under the term that the database knows."""
+    before = sum(len(node.duty.terms) for node in among)
+
+    async def is_settled() -> bool:
+        term = await clock.fetchval("SELECT epoch FROM system_locks WHERE lock_name = 'leader'")
+        led = [node.coordinator.term for node in leaders(among)] == [term]
+        known = all(len(node.coordinator.members) == len(among) for node in among)
+        return led and known and sum(len(node.duty.terms) for node in among) > before + 10
+
+    await until(is_settled)
+
+
+async def test_a_clock_that_jumps_puts_no_workspace_in_use_to_sleep(
+    database_url: str, redis_url: str, clock: asyncpg.Connection
+) -> None:
+    async with made_night(database_url, redis_url) as night:
+        names = ("connected", "touched", "unused", "later")
+        connected, touched, unused, later = [await night.workspace(name, idle_s=0) for name in names]
+        await night.set(touched, "standby_ttl_s = 100")
+        await night.set(later, "standby_ttl_s = 10000")
+        await night.remembers()
+        await night.activity.renew({connected.id: frozenset({"a-connection"})}, lease_s=600)
+        await night.activity.touch({touched.id: 100})
+        for jump in ("2 hours", "-2 hours", "0"):
+            await set_clock(clock, jump)
+            await night.watch.do(TERM)
+            awake = [await night.wish_of(one) for one in (connected, touched, later)]
+            assert awake == [Wish.RUNNING, Wish.RUNNING, Wish.RUNNING], jump
+        assert await night.wish_of(unused) is Wish.STANDBY, "the watch did look"
     await clock.close()
 
 
