@@ -13,7 +13,7 @@ from pathlib import Path
 from torpor.runtimes.process import access, cgroups, network, users
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.places import Places
-from torpor.runtimes.process.tools import ToolFailed, call, find
+from torpor.runtimes.process.tools import TRIAL_S, ToolFailed, call, find
 from torpor.system_packages import NEEDED_BY_OTHERS, NEEDED_BY_ROOT, install_command
 
 SWITCHED_OFF = "switched off in the options"
@@ -107,7 +107,7 @@ async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
     refusal = ""
     for bounded in (True, False):
         try:
-            await call(*_trial(path, bounded=bounded))
+            await call(*_trial(path, bounded=bounded), within_s=TRIAL_S)
         except (ToolFailed, OSError) as error:
             refusal = str(error)
         else:
@@ -157,7 +157,7 @@ async def _network(options: Options, places: Places, bubblewrap: str | None) -> 
         return Network.SHARED, False, Ability(what, False, f"{', '.join(lacking)} not installed: {shared}", remedy)
     try:
         closes_published = await _firewall(options, places)
-        await call(*_trial(bubblewrap, bounded=False, own_network=True))
+        await call(*_trial(bubblewrap, bounded=False, own_network=True), within_s=TRIAL_S)
         await asyncio.to_thread(network.require_forwarding)
     except (ToolFailed, OSError) as error:
         remedy = "give Torpor CAP_NET_ADMIN and a writable /proc/sys/net"
@@ -176,10 +176,10 @@ async def _firewall(options: Options, places: Places) -> bool:
     """Whether it takes all our rules, or only those without the match for published ports; ToolFailed when not even them."""
     restore = [find("iptables-restore") or "iptables-restore", "--test", "--noflush", "-w", "5"]
     try:
-        await call(*restore, stdin=network.Veths(places.tag, (), options.blocked_networks).rules())
+        await call(*restore, stdin=network.Veths(places.tag, (), options.blocked_networks).rules(), within_s=TRIAL_S)
     except ToolFailed:
         fewer = network.Veths(places.tag, (), options.blocked_networks, closes_published=False)
-        await call(*restore, stdin=fewer.rules())
+        await call(*restore, stdin=fewer.rules(), within_s=TRIAL_S)
         return False
     return True
 
@@ -189,7 +189,7 @@ async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
     if pasta is None:
         return Network.SHARED, Ability(what, False, f"pasta is not installed: {shared}", install_command(["pasta"]))
     try:
-        await call(pasta, *network.PASTA, "/bin/sh", "-c", "exit 0", within_s=5)
+        await call(pasta, *network.PASTA, "/bin/sh", "-c", "exit 0", within_s=TRIAL_S)
     except (ToolFailed, OSError) as error:
         remedy = "let Torpor's user read and write /dev/net/tun (chmod 666 is the usual mode)"
         return Network.SHARED, Ability(what, False, f"{error}: {shared}", remedy)

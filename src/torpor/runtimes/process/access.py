@@ -14,7 +14,7 @@ from torpor.inside.program import Orders
 from torpor.runtimes.process import sandbox, users
 from torpor.runtimes.process.launch import dying_with_us
 from torpor.runtimes.process.places import Places
-from torpor.runtimes.process.tools import ToolFailed, call
+from torpor.runtimes.process.tools import TRIAL_S, ToolFailed, call
 
 # The current directory is the home; what Torpor brings along must be readable, too.
 LOOK = "import os, sys; os.listdir(); open(sys.argv[1]).close(); os.listdir(sys.argv[2])"
@@ -37,7 +37,7 @@ async def refusal(places: Places) -> str | None:
     user = users.pick("", users.mapped_users())
     try:
         with trial_home(nearest(places.volumes), user) as home:
-            await call(*agent_argv("trial.py"), stdin=trial(home, user).line().decode())
+            await call(*agent_argv("trial.py"), stdin=trial(home, user).line().decode(), within_s=TRIAL_S)
     except ToolFailed as error:
         return error.said.splitlines()[-1]  # a traceback ends with its reason
     except OSError as error:

@@ -61,7 +61,7 @@ class ProcessRuntime:
         self._volumes = Volumes(self.places)
         self._programs = Programs(self.places.programs, f"{self.places.run.name}/install")
         self._equipment: Equipment | None = None
-        self._abilities: tuple[Ability, ...] = ()
+        self._examined: tuple[Confinement, tuple[Ability, ...]] | None = None
         self._lock: int | None = None
         self._containers: dict[str, Supervisor] = {}
         self._jobs: dict[Home, set[Job]] = defaultdict(set)
@@ -81,7 +81,7 @@ class ProcessRuntime:
         self._take()
         try:
             await asyncio.to_thread(self._sweep)
-            confinement, self._abilities = await abilities.examine(self._options, self.places)
+            confinement, _ = await self._examine()
             groups = await self._prepare_groups(confinement)
             if groups is None:
                 confinement = replace(confinement, hierarchies=None)
@@ -116,13 +116,19 @@ class ProcessRuntime:
                 await equipment.veths.remove()
             await asyncio.to_thread(self._leave_nothing)
             self._equipment = None
+        self._examined = None
         self._give_back()
 
     async def abilities(self) -> tuple[Ability, ...]:
-        """For `torpor doctor` and the log line at the start; may be asked without `start`."""
-        if not self._abilities:
-            _, self._abilities = await abilities.examine(self._options, self.places)
-        return self._abilities
+        """For `torpor doctor`, the rule about users and the message at the start; may be asked without `start`."""
+        _, found = await self._examine()
+        return found
+
+    async def _examine(self) -> tuple[Confinement, tuple[Ability, ...]]:
+        """Once for each life: what decides how many users may come is what workspaces are started with."""
+        if self._examined is None:
+            self._examined = await abilities.examine(self._options, self.places)
+        return self._examined
 
     def _take(self) -> None:
         """The sweep ends every container of this data directory, so there must be nobody else who owns them."""
@@ -171,7 +177,9 @@ class ProcessRuntime:
         except OSError as error:  # looking alone could not tell
             poorer = abilities.without_cgroups(error)
             log.warning("no_cgroups", why=poorer.how)
-            self._abilities = tuple(poorer if one.what == poorer.what else one for one in self._abilities)
+            _, found = await self._examine()
+            found = tuple(poorer if one.what == poorer.what else one for one in found)
+            self._examined = confinement, found
             return None
         return groups
 

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from torpor.runtimes.process.patience import to_the_end
 from torpor.system_packages import find
 
-__all__ = ["ToolFailed", "call", "find"]
+__all__ = ["TRIAL_S", "ToolFailed", "call", "find"]
+
+TRIAL_S = 30.0
+"""For a call that decides how workspaces run: a machine that is only busy must not count as one that cannot confine."""
 
 
 class ToolFailed(Exception):
