@@ -1,10 +1,13 @@
-"""What `torpor doctor` says of the archive store, on a first start and when the store was lost."""
+"""What `torpor doctor` says of the archive store and of confinement."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from torpor.doctor import Finding, archives_finding
+from tests.e2e.product import without_confinement
+from tests.requirements import must_have
+from torpor.doctor import Finding, archives_finding, confinement_findings
 from torpor.runtimes.process.places import places
 from torpor.runtimes.process.volumes import Volumes
 from torpor.settings import load
@@ -41,3 +44,13 @@ async def test_an_archive_directory_that_is_there_answers(tmp_path: Path) -> Non
     (tmp_path / "postgres").mkdir()
     (tmp_path / "archives").mkdir()
     assert (await finding(tmp_path)).ok
+
+
+async def test_a_data_directory_that_takes_no_trial_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    must_have(os.getuid() == 0, "root, to try other users")
+    monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
+    data = tmp_path / "file"
+    data.write_text("")
+    (found,) = await confinement_findings(load({"TORPOR_DATA": str(data)}))
+    assert (found.what, found.ok, found.blocks) == ("confinement", False, True)
+    assert "Not a directory" in found.detail

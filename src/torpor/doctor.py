@@ -15,7 +15,7 @@ from torpor import archive_directory
 from torpor.archive_directory import ArchiveDirectory
 from torpor.archives.archives import HomeArchives
 from torpor.bus.redis import Bus
-from torpor.domain.errors import TorporError
+from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
 from torpor.runtimes.process.abilities import OPEN_PORT, Ability, missing, ports_are_open
 from torpor.runtimes.process.options import Options
@@ -41,12 +41,22 @@ async def examine(settings: Settings) -> list[Finding]:
     """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
     findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
     findings.append(await archives_finding(settings))
-    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
-    abilities = await runtime.abilities()
-    findings += [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
-    findings += _consequences(abilities, settings)
+    findings += await confinement_findings(settings)
     findings += await asyncio.to_thread(_running_findings, settings)
     return findings
+
+
+async def confinement_findings(settings: Settings) -> list[Finding]:
+    """What separates workspaces on this machine, and what it means for users where that is missing."""
+    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
+    try:
+        abilities = await runtime.abilities()
+    except Hopeless as error:
+        return [
+            Finding("confinement", False, error.message, "correct this; Torpor does not start without knowing", blocks=True)
+        ]
+    findings = [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
+    return findings + _consequences(abilities, settings)
 
 
 def _consequences(abilities: tuple[Ability, ...], settings: Settings) -> list[Finding]:

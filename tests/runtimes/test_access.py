@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.requirements import must_have
+from torpor.domain.errors import Hopeless
 from torpor.inside.closed_folders import closed_above
 from torpor.ports import Home
-from torpor.runtimes.process import access
+from torpor.runtimes.process import Options, ProcessRuntime, access
 from torpor.runtimes.process.places import places
+from torpor.runtimes.process.tools import ToolFailed
 from torpor.runtimes.process.users import user_of
 
 # The kernel refuses mounts to a process without this capability, as in most containers.
@@ -110,3 +112,54 @@ def test_a_home_follows_the_user_that_runs_it(folder: Path) -> None:
 
     said, errors, *_ = live(folder, workspace_id, "id -u; echo 3 >> deep/file; echo 3 >> deep/more")
     assert (said, errors, owners()) == (f"{own}\n", "", {own})
+
+
+@pytest.fixture
+def full_disk(folder: Path) -> Iterator[Path]:
+    """A data directory on a file system that takes no new file: it has as many as it may have."""
+    must_have(os.getuid() == 0, "root, to mount a file system")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "nr_inodes=2", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    must_have(mounted.returncode == 0, f"the right to mount: {mounted.stderr}")
+    places(folder).lock.touch()
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.anyio
+async def test_workspaces_do_not_run_as_root_because_the_disk_is_full(full_disk: Path) -> None:
+    runtime = ProcessRuntime(full_disk, options=Options(bubblewrap=False, own_network=False))
+    for ask in (runtime.abilities, runtime.start):
+        with pytest.raises(Hopeless, match=r"could not find out how workspaces can be confined.*No space left"):
+            await ask()
+    await runtime.close()
+
+
+def test_a_trial_that_does_not_end_in_time_is_no_refusal(folder: Path) -> None:
+    must_have(os.getuid() == 0, "root, to become another user")
+    with pytest.raises(ToolFailed, match="did not answer"):
+        asyncio.run(access.refusal(places(folder / "data"), within_s=0.001))
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.anyio
+async def test_a_trial_that_was_killed_is_no_refusal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel does when memory runs out."""
+    must_have(os.getuid() == 0, "root, to become another user")
+    (tmp_path / "setpriv").write_text("#!/bin/sh\nkill -KILL $$\n")
+    (tmp_path / "setpriv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ToolFailed):
+        await access.refusal(places(folder / "data"))
+
+
+@pytest.mark.anyio
+async def test_a_file_system_without_owners_is_a_refusal(folder: Path) -> None:
+    must_have(os.getuid() == 0 and shutil.which("setpriv"), "root and setpriv, to give up a capability")
+    script = "import asyncio, sys; from pathlib import Path; from torpor.runtimes.process import access, places as p;"
+    script += "print(asyncio.run(access.refusal(p.places(Path(sys.argv[1])))))"
+    without_owners = ("setpriv", "--bounding-set", "-chown", "--inh-caps", "-chown")
+    argv = [*without_owners, sys.executable, "-c", script, str(folder)]
+    done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, timeout=60, check=True)
+    assert "Operation not permitted" in done.stdout

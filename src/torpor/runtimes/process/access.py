@@ -5,6 +5,7 @@ enter, mounted for the workspace alone (`torpor.inside.closed_folders`). Where b
 """
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ from torpor.runtimes.process.tools import TRIAL_S, ToolFailed, call
 # The current directory is the home; what Torpor brings along must be readable, too.
 LOOK = "import os, sys; os.listdir(); open(sys.argv[1]).close(); os.listdir(sys.argv[2])"
 
+# How a file system or a container without the right to change owners refuses: for good, not for the moment.
+NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
+
 
 def needed(home: Path, programs: Path | None = None) -> tuple[str, ...]:
     """Return the directories that a workspace's user needs besides those of the system."""
@@ -32,16 +36,26 @@ def agent_argv(script: str) -> list[str]:
     return dying_with_us(argv, no_new_privileges=True)
 
 
-async def refusal(places: Places) -> str | None:
-    """Return why users of their own are impossible here; None when they work. Torpor must be root."""
+async def refusal(places: Places, *, within_s: float = TRIAL_S) -> str | None:
+    """Return why users of their own are impossible here; None when they work. Torpor must be root.
+
+    Raise ToolFailed or OSError when the trial did not take place: a full disk or a busy machine is no reason to run
+    workspaces as root.
+    """
     user = users.pick("", users.mapped_users())
-    try:
-        with trial_home(nearest(places.volumes), user) as home:
-            await call(*agent_argv("trial.py"), stdin=trial(home, user).line().decode(), within_s=TRIAL_S)
-    except ToolFailed as error:
-        return error.said.splitlines()[-1]  # a traceback ends with its reason
-    except OSError as error:
-        return str(error)
+    with trial_home(nearest(places.volumes)) as home:
+        try:
+            os.chown(home, user, user)
+        except OSError as error:
+            if error.errno not in NOT_ALLOWED:
+                raise
+            return str(error)
+        try:
+            await call(*agent_argv("trial.py"), stdin=trial(home, user).line().decode(), within_s=within_s)
+        except ToolFailed as error:
+            if error.exit_code is None:
+                raise
+            return error.said.splitlines()[-1]  # a traceback ends with its reason
     return None
 
 
@@ -65,11 +79,10 @@ def trial(home: Path, user: int) -> Orders:
 
 
 @contextlib.contextmanager
-def trial_home(folder: Path, user: int) -> Iterator[Path]:
+def trial_home(folder: Path) -> Iterator[Path]:
     """Make an empty home for as long as the trial takes."""
     home = Path(tempfile.mkdtemp(prefix=".trial-", dir=folder))
     try:
-        os.chown(home, user, user)
         yield home
     finally:
         home.rmdir()

@@ -127,7 +127,11 @@ class ProcessRuntime:
     async def _examine(self) -> tuple[Confinement, tuple[Ability, ...]]:
         """Once for each life: what decides how many users may come is what workspaces are started with."""
         if self._examined is None:
-            self._examined = await abilities.examine(self._options, self.places)
+            try:
+                self._examined = await abilities.examine(self._options, self.places)
+            except (OSError, ToolFailed) as error:
+                message = f"Torpor could not find out how workspaces can be confined here: {error}"
+                raise Hopeless(message) from error
         return self._examined
 
     def _take(self) -> None:

@@ -14,11 +14,15 @@ TRIAL_S = 30.0
 
 
 class ToolFailed(Exception):
-    """A tool of this machine failed. `said` is its output alone, without the call."""
+    """A tool of this machine failed. `said` is its output alone, without the call.
 
-    def __init__(self, message: str, said: str = "") -> None:
+    `exit_code` is None where the tool gave none: it did not end in time, or a signal ended it.
+    """
+
+    def __init__(self, message: str, said: str = "", exit_code: int | None = None) -> None:
         super().__init__(message)
         self.said = said or message
+        self.exit_code = exit_code
 
 
 async def call(*argv: str, stdin: str = "", within_s: float = 10.0) -> str:
@@ -33,7 +37,8 @@ def _call(argv: Sequence[str], stdin: str, within_s: float) -> str:
         raise ToolFailed(f"{words(argv)} did not answer within {within_s:g} s") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
-        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {said[-500:]}", said)
+        exit_code = done.returncode if done.returncode > 0 else None
+        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {said[-500:]}", said, exit_code)
     return done.stdout.decode(errors="replace")
 
 
