@@ -1,4 +1,4 @@
-"""On which TCP ports do the processes of a workspace listen?"""
+"""Where do the processes of a workspace listen?"""
 
 import json
 from pathlib import Path
@@ -13,8 +13,14 @@ def processes_of(places: Places, workspace_id: str) -> list[int]:
     return [one.pid for one in processes.tree(Identity(**json.loads(record.read_text())))]
 
 
+def program_socket(places: Places, workspace_id: str) -> Path:
+    """The socket of its program: inside its sandbox where it has one, else in a folder of this machine."""
+    inside = [Path(f"/proc/{pid}/root/run/program/socket") for pid in processes_of(places, workspace_id)]
+    return next((path for path in inside if path.exists()), places.program(workspace_id) / "socket")
+
+
 def tcp_listeners(places: Places, workspace_id: str) -> list[str]:
-    """The local addresses, as the kernel writes them."""
+    """The local TCP addresses, as the kernel writes them."""
     found = []
     for pid in processes_of(places, workspace_id):
         held = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}

@@ -70,6 +70,16 @@ async def test_the_home_is_the_only_place_to_write_besides_tmp(machine: Machine)
         assert (await machine.sh(home, f"touch {place}/mine")).exit_code == 0, place
 
 
+async def test_what_lies_beside_the_programs_socket_takes_no_space_of_this_machine(machine: Machine) -> None:
+    await machine.must("files and processes")
+    home = await machine.up()
+    assert (await machine.sh(home, "echo mine > /run/program/mine && cat /run/program/mine")).stdout == b"mine\n"
+    assert list(machine.process.places.run.rglob("mine")) == []
+    sandbox = next(ability.how for ability in await machine.process.abilities() if ability.what == FILES)
+    must_have("bounded by memory only" not in sandbox, "a bubblewrap that bounds a tmpfs")
+    assert (await machine.sh(home, "head -c 200000 /dev/zero > /run/program/large")).exit_code != 0
+
+
 async def test_tmp_is_private_and_forgotten(machine: Machine) -> None:
     await machine.must("files and processes")
     one, two = await machine.up(), await machine.up()

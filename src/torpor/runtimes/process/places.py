@@ -76,7 +76,7 @@ class Places:
         return self.run / short(workspace_id, 16)
 
     def program(self, workspace_id: str) -> Path:
-        """A folder of the workspace's user, for the socket that its program listens on."""
+        """A folder of the workspace's user, for the socket that its program listens on; only without a sandbox."""
         return self.run / f"{short(workspace_id, 16)}.program"
 
 

@@ -1,8 +1,9 @@
 """What does a program see of this machine?
 
 Only what is named here. Read-only: the system (`/usr` and its aliases), a chosen part of `/etc`, the interpreter, and under
-/opt/torpor what Torpor brings along. Its own: /home/workspace, an empty /tmp, /dev with nothing but the harmless, /proc of
-its own processes. Other homes, Torpor's data and the users of the machine are not hidden: they are not there.
+/opt/torpor what Torpor brings along. Its own: /home/workspace, an empty /tmp, /run/program for the socket of its program,
+/dev with nothing but the harmless, /proc of its own processes. Other homes, Torpor's data and the users of the machine are
+not hidden: they are not there.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ INSIDE = "/opt/torpor/inside"
 SITE = "/opt/torpor/site"
 PROGRAMS = "/opt/torpor/programs"
 PROGRAM = "/run/program"
-"""The folder of the socket that the program listens on."""
+"""The folder of the socket that the program listens on. Small and in memory: nothing of it lies on this machine."""
+PROGRAM_BYTES = 65536
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
@@ -46,7 +48,6 @@ class Room:
     etc: Path
     """Small files made up for this container; each takes its name's place in /etc."""
     programs: Path | None
-    program: Path
     user: int
     own_user_namespace: bool
     own_network: bool
@@ -140,12 +141,10 @@ def argv(bubblewrap: str, room: Room, command: Iterable[str], *, mark: str, info
         words += ["--ro-bind", source, target]
     for path in SYSTEM:
         words += _system(path)
-    size = ["--size", str(room.tmp_bytes)] if room.tmp_bytes > 0 else []
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for path in ("/dev/shm", "/tmp"):  # noqa: S108
-        words += ["--perms", "1777", *size, "--tmpfs", path]
+    for path, size in (("/dev/shm", room.tmp_bytes), ("/tmp", room.tmp_bytes), (PROGRAM, PROGRAM_BYTES)):  # noqa: S108
+        words += ["--perms", "1777", *(["--size", str(size)] if room.tmp_bytes > 0 else []), "--tmpfs", path]
     words += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108
-    words += ["--bind", str(room.program), PROGRAM]
     words += ["--bind", str(room.home), HOME, "--chdir", HOME, "--remount-ro", "/"]
     return [*words, "--", *command]
 

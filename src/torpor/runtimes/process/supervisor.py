@@ -135,12 +135,13 @@ class Supervisor:
     def _prepare(self, user: int | None) -> None:
         self._remove_directories()
         make_run_directory(self._directory)
-        make_run_directory(self._program)
-        if user is not None:
-            os.chown(self._program, user, user)
+        confinement = self._equipment.confinement
+        if confinement.bubblewrap is None:  # a sandbox has this folder in its own memory
+            make_run_directory(self._program)
+            if user is not None:
+                os.chown(self._program, user, user)
         etc = self._directory / "etc"
         etc.mkdir()
-        confinement = self._equipment.confinement
         files = sandbox.etc_files(os.getuid() if user is None else user, confinement.nameservers)
         if confinement.network is Network.SHARED:
             files["resolv.conf"] = sandbox.own_resolvers()
@@ -166,7 +167,6 @@ class Supervisor:
             home=self._home,
             etc=self._directory / "etc",
             programs=self._programs,
-            program=self._program,
             user=os.getuid() if user is None else user,
             own_user_namespace=confinement.own_user_namespace,
             own_network=confinement.network is Network.VETH,
