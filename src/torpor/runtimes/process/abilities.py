@@ -188,10 +188,13 @@ async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
     pasta = find("pasta")
     if pasta is None:
         return Network.SHARED, Ability(what, False, f"pasta is not installed: {shared}", install_command(["pasta"]))
+    remedy = f"let Torpor's user read and write {network.TUN} (chmod 666 is the usual mode)"
+    if not os.access(network.TUN, os.R_OK | os.W_OK):
+        how = f"pasta needs {network.TUN}, which Torpor's user may not read and write: {shared}"
+        return Network.SHARED, Ability(what, False, how, remedy)
     try:
         await call(pasta, *network.PASTA, "/bin/sh", "-c", "exit 0", within_s=TRIAL_S)
     except (ToolFailed, OSError) as error:
-        remedy = "let Torpor's user read and write /dev/net/tun (chmod 666 is the usual mode)"
         return Network.SHARED, Ability(what, False, f"{error}: {shared}", remedy)
     how = "own network namespace each, by pasta, outward only, as far as this machine itself goes; no network is blocked"
     return Network.PASTA, Ability(what, True, how)

@@ -35,6 +35,8 @@ MARK = "0x1000/0x1000"
 that Kubernetes, Cilium, Calico and Tailscale leave alone."""
 
 PASTA = ("-q", "-f", "--config-net", "-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw", "--")
+TUN = Path("/dev/net/tun")
+"""What pasta needs; without it pasta does not end."""
 ROUTES = Path("/proc/net/route")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
