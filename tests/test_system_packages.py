@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torpor.system_packages import INSTALL, NEEDED_BY_ROOT, PACKAGE_OF, packages_of
+from torpor.system_packages import INSTALL, NEEDED_BY_ROOT, PACKAGE_OF, install_command, packages_of
 
 ROOT = Path(__file__).parent.parent
 BARE = ROOT / "tools" / "bare"
@@ -79,3 +79,7 @@ def test_every_needed_tool_has_a_package_with_each_manager() -> None:
     assert set(NEEDED_BY_ROOT) <= set(PACKAGE_OF)
     assert packages_of(NEEDED_BY_ROOT, "dnf") == ("bubblewrap", "iproute", "iptables", "util-linux")
     assert all(packages_of(NEEDED_BY_ROOT, name) for name in INSTALL)
+
+
+def test_nothing_to_install_needs_no_command() -> None:
+    assert install_command([]) == ""

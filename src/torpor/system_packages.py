@@ -46,7 +46,10 @@ def packages_of(tools: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def install_command(tools: Iterable[str]) -> str:
-    """Return the command that installs these tools here; Debian's where the package manager is unknown."""
+    """Return the command that installs these tools here, empty for none; Debian's where the package manager is unknown."""
     name = manager() or "apt-get"
+    packages = packages_of(tools, name)
+    if not packages:
+        return ""
     become_root = () if os.geteuid() == 0 else ("sudo",)
-    return " ".join((*become_root, *INSTALL[name], *packages_of(tools, name)))
+    return " ".join((*become_root, *INSTALL[name], *packages))

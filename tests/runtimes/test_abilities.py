@@ -1,8 +1,13 @@
-"""Which protections count as missing?"""
+"""Which protections count as missing, and what brings them?"""
+
+from pathlib import Path
 
 import pytest
 
-from torpor.runtimes.process.abilities import FILES, LIMITS, NETWORK, Ability, missing, ports_are_open
+from tests.e2e.product import NAMESPACES_REFUSED, without_confinement
+from torpor.runtimes.process.abilities import FILES, LIMITS, NETWORK, Ability, examine, missing, ports_are_open
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.places import places
 
 
 def seen(*, files: bool, network: bool) -> tuple[Ability, ...]:
@@ -22,3 +27,13 @@ def test_only_files_processes_and_network_stand_between_users(*, files: bool, ne
     abilities = seen(files=files, network=network)
     assert [ability.what for ability in missing(abilities)] == lacking
     assert ports_are_open(abilities) is not network
+
+
+@pytest.mark.anyio
+async def test_where_the_kernel_refuses_bubblewrap_no_package_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
+    _, abilities = await examine(Options(cgroups=False), places(tmp_path / "data"))
+    found = {ability.what: ability for ability in abilities}
+    assert NAMESPACES_REFUSED in found[FILES].how
+    assert found[NETWORK].remedy == found[FILES].remedy
+    assert "install" not in found[NETWORK].remedy

@@ -88,7 +88,7 @@ class Confinement:
 
 async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[Ability, ...]]:
     bubblewrap, bounded_tmp, sandbox_ability = await _bubblewrap(options)
-    way, closes_published, network_ability = await _network(options, places, bubblewrap)
+    way, closes_published, network_ability = await _network(options, places, bubblewrap, sandbox_ability)
     own_users, user_ability = await _user(places, bubblewrap)
     hierarchies, limits_ability = _cgroups(options)
     nameservers = options.nameservers or network.usable_nameservers()
@@ -140,15 +140,15 @@ async def _user(places: Places, bubblewrap: str | None) -> tuple[bool, Ability]:
     return True, Ability(what, True, how if mapped.stop > users.WANTED.stop else f"{how}; only {len(mapped)} are mapped here")
 
 
-async def _network(options: Options, places: Places, bubblewrap: str | None) -> tuple[Network, bool, Ability]:
+async def _network(
+    options: Options, places: Places, bubblewrap: str | None, sandbox_ability: Ability
+) -> tuple[Network, bool, Ability]:
     what = NETWORK
     shared = "workspaces share this machine's network and can reach its loopback"
     if not options.own_network:
         return Network.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
     if bubblewrap is None:
-        lacking = _lacking()
-        remedy = install_command(lacking) or "make bubblewrap work"
-        return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", remedy)
+        return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", sandbox_ability.remedy)
     if os.getuid() != 0:
         way, ability = await _pasta(what, shared)
         return way, False, ability
