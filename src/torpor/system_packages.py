@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 # A service's PATH often lacks the administrators' folders, where ip and iptables lie.
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -30,8 +31,10 @@ NEEDED_BY_OTHERS = ("bwrap", "pasta")
 
 
 def find(tool: str) -> str | None:
-    """Return the path of a tool of this machine."""
-    return shutil.which(tool, path=os.environ.get("PATH", "") + ":" + SEARCH)
+    """Return the path of a tool of this machine. BusyBox's do not count: its ip knows no -batch, its setpriv no --pdeathsig."""
+    folders = filter(None, (os.environ.get("PATH", "") + ":" + SEARCH).split(":"))
+    found = filter(None, (shutil.which(tool, path=folder) for folder in folders))
+    return next((path for path in found if not Path(path).resolve().name.startswith("busybox")), None)
 
 
 def manager() -> str | None:
