@@ -62,7 +62,7 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
 def _consequences(abilities: tuple[Ability, ...], settings: Settings) -> list[Finding]:
     """What missing confinement means for users; nothing where all is confined."""
     findings = []
-    if missing(abilities):
+    if missing(abilities, is_root=os.getuid() == 0):
         detail = SEVERAL_USERS if settings.unconfined else ONE_USER
         findings.append(Finding("users", settings.unconfined, detail))
     if ports_are_open(abilities):

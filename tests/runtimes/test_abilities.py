@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.product import NAMESPACES_REFUSED, without_confinement
-from torpor.runtimes.process.abilities import FILES, LIMITS, NETWORK, Ability, examine, missing, ports_are_open
+from torpor.runtimes.process.abilities import FILES, LIMITS, NETWORK, USER, Ability, examine, missing, ports_are_open
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.places import places
 
@@ -13,7 +13,7 @@ from torpor.runtimes.process.places import places
 def seen(*, files: bool, network: bool) -> tuple[Ability, ...]:
     return (
         Ability(FILES, files, ""),
-        Ability("user", False, "", "run Torpor as root"),
+        Ability(USER, False, "", "run Torpor as root"),
         Ability(NETWORK, network, ""),
         Ability(LIMITS, False, ""),
     )
@@ -25,8 +25,13 @@ def seen(*, files: bool, network: bool) -> tuple[Ability, ...]:
 )
 def test_only_files_processes_and_network_stand_between_users(*, files: bool, network: bool, lacking: list[str]) -> None:
     abilities = seen(files=files, network=network)
-    assert [ability.what for ability in missing(abilities)] == lacking
+    assert [ability.what for ability in missing(abilities, is_root=False)] == lacking
     assert ports_are_open(abilities) is not network
+
+
+def test_workspaces_that_run_as_root_count_as_unconfined() -> None:
+    lacking = missing(seen(files=False, network=False), is_root=True)
+    assert [ability.what for ability in lacking] == [FILES, USER, NETWORK]
 
 
 @pytest.mark.anyio

@@ -1,6 +1,7 @@
 """What runs workspaces, and where do their homes sleep?"""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,7 +51,7 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
         return CONFINED
     abilities = await runtime.abilities()
     return ControllerConfinement(
-        tuple(Missing(one.what, one.how, one.remedy) for one in missing(abilities)),
+        tuple(Missing(one.what, one.how, one.remedy) for one in missing(abilities, is_root=os.getuid() == 0)),
         is_accepted=settings.unconfined,
         port_warning=OPEN_PORT if ports_are_open(abilities) else "",
     )

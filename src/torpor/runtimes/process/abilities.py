@@ -18,6 +18,7 @@ from torpor.system_packages import NEEDED_BY_OTHERS, NEEDED_BY_ROOT, install_com
 
 SWITCHED_OFF = "switched off in the options"
 FILES = "files and processes"
+USER = "user"
 NETWORK = "network"
 LIMITS = "memory and processes"
 REFUSED_TO_ROOT = "give Torpor CAP_SYS_ADMIN and the right to mount (in a container: --privileged)"
@@ -37,9 +38,13 @@ class Ability:
     """What to do about it; empty when there is nothing to do."""
 
 
-def missing(abilities: Iterable[Ability]) -> tuple[Ability, ...]:
-    """Return the protections between users that this machine lacks: files and processes, network. Empty: fully confined."""
-    return tuple(ability for ability in abilities if ability.what in (FILES, NETWORK) and not ability.confined)
+def missing(abilities: Iterable[Ability], *, is_root: bool) -> tuple[Ability, ...]:
+    """Return the protections between users that this machine lacks: files and processes, network. Empty: fully confined.
+
+    Where Torpor is root, users of their own count as well: without them workspaces run as root.
+    """
+    protections = (FILES, USER, NETWORK) if is_root else (FILES, NETWORK)
+    return tuple(ability for ability in abilities if ability.what in protections and not ability.confined)
 
 
 OPEN_PORT = (
@@ -127,7 +132,7 @@ def _trial(bubblewrap: str, *, bounded: bool, own_network: bool = False) -> list
 
 
 async def _user(places: Places, bubblewrap: str | None) -> tuple[bool, Ability]:
-    what = "user"
+    what = USER
     if os.getuid() != 0:
         how = "workspaces run as Torpor's own user" + (", without its privileges and files" if bubblewrap else "")
         return False, Ability(what, False, how, "run Torpor as root to give each its own user")

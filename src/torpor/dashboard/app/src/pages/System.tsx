@@ -2,6 +2,7 @@
 
 import { isMoving } from "../acting.ts";
 import { ask } from "../asking.ts";
+import { lacking, summary } from "../confinement.ts";
 import { useAsked, useDoing, useNow, useTitle } from "../hooks.ts";
 import { inOrder } from "../house.ts";
 import { useKept } from "../keeping.ts";
@@ -140,14 +141,14 @@ function Controllers({ now }: { now: number }) {
 
 function ConfinementCard() {
   const { said, wrong } = useAsked<{ items: Confinement[] }>("/confinement", "", 30_000);
-  const lacking = said?.items.filter((one) => one.missing.length > 0) ?? [];
+  const unconfined = lacking(said?.items ?? []);
   return (
     <Card title="Confinement">
       {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting lines={2} />)}
-      {said && lacking.length === 0 && <p class="dim">Workspaces are confined: files, processes and network.</p>}
-      {lacking.map((one) => (
+      {said && unconfined.length === 0 && <p class="dim">{summary(said.items)}</p>}
+      {unconfined.map((one) => (
         <div key={one.node_id} data-controller={one.node_id}>
-          {lacking.length > 1 && <h3>{one.node_id}</h3>}
+          {unconfined.length > 1 && <h3>{one.node_id}</h3>}
           <ul class="conditions">
             {one.missing.map(({ what, why, remedy }) => (
               <li key={what} data-status="False">
