@@ -17,7 +17,7 @@ from torpor.archives.archives import HomeArchives
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
-from torpor.runtimes.process.abilities import OPEN_PORT, Ability, missing, ports_are_open
+from torpor.runtimes.process.abilities import OPEN_PORT, missing, ports_are_open
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
@@ -25,6 +25,7 @@ from torpor.store.database import translated_at_the_start
 
 OLDEST_POSTGRESQL = 15
 ANSWERS_WITHIN_S = 2.0
+CREDENTIALS = "credentials.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,32 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
             Finding("confinement", False, error.message, "correct this; Torpor does not start without knowing", blocks=True)
         ]
     findings = [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
-    return findings + _consequences(abilities, settings)
-
-
-def _consequences(abilities: tuple[Ability, ...], settings: Settings) -> list[Finding]:
-    """What missing confinement means for users; nothing where all is confined."""
-    findings = []
-    if missing(abilities, is_root=os.getuid() == 0):
-        detail = SEVERAL_USERS if settings.unconfined else ONE_USER
-        findings.append(Finding("users", settings.unconfined, detail))
+    is_missing = bool(missing(abilities, is_root=os.getuid() == 0))
+    said = await asyncio.to_thread(_running_confinement, settings)
+    is_missing, is_accepted = (is_missing, settings.unconfined) if said is None else said
+    if is_missing:
+        findings.append(Finding("users", is_accepted, SEVERAL_USERS if is_accepted else ONE_USER))
     if ports_are_open(abilities):
         findings.append(Finding("ports", False, OPEN_PORT))
     return findings
+
+
+def _running_confinement(settings: Settings) -> tuple[bool, bool] | None:
+    """Whether a protection is missing where the Torpor of this data directory runs, and whether it accepts several users.
+
+    None when it does not run, or without a controller. Its settings may be others than those that are known here.
+    """
+    try:
+        known = json.loads((settings.data / CREDENTIALS).read_text(encoding="utf-8"))
+        request = urllib.request.Request(  # noqa: S310
+            f"{known['url']}/api/v1/confinement", headers={"Authorization": f"Bearer {known['token']}"}
+        )
+        with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
+            controllers = json.loads(answer.read())["items"]
+        lacking = [one["is_accepted"] for one in controllers if one["missing"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return (bool(lacking), all(lacking)) if controllers else None
 
 
 async def archives_finding(settings: Settings) -> Finding:

@@ -30,6 +30,12 @@ def create_user(here: Product, name: str) -> "subprocess.CompletedProcess[bytes]
     return here.run("users", "create", name, stdin=PASSWORD)
 
 
+def doctor_on_users(here: Product) -> str:
+    found = {one["what"]: one for one in json.loads(here.ok("doctor", "--json"))["items"]}
+    said: str = found["users"]["detail"]
+    return said
+
+
 def test_several_users_only_where_somebody_accepts_it(here: Product) -> None:
     refused = create_user(here, "eve")
     assert refused.returncode == 1
@@ -47,8 +53,10 @@ def test_several_users_only_where_somebody_accepts_it(here: Product) -> None:
     assert starts(here, "--detach", "--unconfined")[0] == 0
     try:
         assert create_user(here, "eve").returncode == 0
+        assert "several users are accepted" in doctor_on_users(here), "the running product knows, the settings do not"
     finally:
         here.ok("down")
+    assert "for one user" in doctor_on_users(here), "as the next start without --unconfined will be"
 
     code, said = starts(here)
     assert code == 1, said
