@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tools import packages
 
 from torpor.system_packages import INSTALL, NEEDED_BY_ROOT, PACKAGE_OF, SEARCH, find, install_command, packages_of
 
@@ -124,6 +125,36 @@ def test_without_network_set_up_goes_on_and_names_the_command(tmp_path: Path) ->
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
     assert set_up(tmp_path, NEEDS_UPDATE, TORPOR_SETUP_PACKAGES="no") == ""
     assert calls_in(tmp_path) == []
+
+
+@pytest.mark.usefixtures("bare_machine")
+def test_a_tool_that_an_installed_package_did_not_bring_is_named(tmp_path: Path) -> None:
+    said = set_up(tmp_path, NEEDS_UPDATE.replace("for tool in bwrap", "for tool in")).splitlines()
+    assert len(said) == 2
+    assert "but bwrap cannot be found: workspaces run unconfined" in said[1]
+
+
+@pytest.mark.usefixtures("bare_machine")
+def test_tools_in_the_callers_path_are_hidden_too(tmp_path: Path) -> None:
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        (folder / "bwrap").write_text("#!/bin/sh\n")
+        (folder / "bwrap").chmod(0o755)
+    path = f"{tmp_path / 'one'}:{tmp_path / 'two'}:{os.environ['PATH']}"
+    look = "import torpor.system_packages; print(torpor.system_packages.find('bwrap'))"
+    done = subprocess.run(
+        [BARE, sys.executable, "-c", look], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "None\n"
+
+
+def test_a_package_manager_that_takes_too_long_may_finish_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "WITHIN_S", 2)
+    finished = tmp_path / "finished"
+    finishing = "import pathlib, signal, sys; signal.signal(signal.SIGTERM, lambda *_: pathlib.Path(sys.argv[1]).touch());"
+    with pytest.raises(packages.NotInstalled, match="did not end within 2 s"):
+        packages.call(sys.executable, "-c", f"{finishing} signal.pause()", str(finished))
+    assert finished.exists()
 
 
 def test_every_needed_tool_has_a_package_with_each_manager() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from torpor.system_packages import INSTALL, NEEDED_BY_ROOT, find, install_command, manager, packages_of
 
 WITHIN_S = 300
+GRACE_S = 30
 # A machine without network answers quickly instead of after minutes of retries.
 IMPATIENT: Mapping[str, tuple[str, ...]] = {
     "apt-get": ("-qq", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15", "-o", "DPkg::Lock::Timeout=120"),
@@ -40,6 +41,9 @@ def main() -> int:
         install(name, packages)
     except NotInstalled as error:
         say(f"not installed ({error}): {CONSEQUENCE}; `{install_command(missing)}` fixes it")
+    else:
+        if still := [tool for tool in missing if find(tool) is None]:
+            say(f"{name} installed {', '.join(packages)}, but {', '.join(still)} cannot be found: {CONSEQUENCE}")
     return 0
 
 
@@ -55,16 +59,33 @@ def install(name: str, packages: tuple[str, ...]) -> None:
 def call(*command: str) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     try:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WITHIN_S, check=False
+        running = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-    except subprocess.TimeoutExpired as error:
-        raise NotInstalled(f"{command[0]} did not end within {WITHIN_S} s") from error
     except OSError as error:
         raise NotInstalled(f"{command[0]}: {error.strerror}") from error
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
-        raise NotInstalled(f"{command[0]} ended with exit code {done.returncode}: {said[-1]}")
+    with running:
+        try:
+            output, errors = running.communicate(timeout=WITHIN_S)
+        except subprocess.TimeoutExpired as error:
+            end(running)
+            raise NotInstalled(f"{command[0]} did not end within {WITHIN_S} s") from error
+        except BaseException:
+            end(running)
+            raise
+    if running.returncode != 0:
+        said = (errors.strip() or output.strip() or "no message").splitlines()
+        raise NotInstalled(f"{command[0]} ended with exit code {running.returncode}: {said[-1]}")
+
+
+def end(running: "subprocess.Popen[str]") -> None:
+    """A package that is half unpacked must be mended by hand, so the package manager may finish it first."""
+    running.terminate()
+    try:
+        running.communicate(timeout=GRACE_S)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.communicate()
 
 
 def say(line: str) -> None:
