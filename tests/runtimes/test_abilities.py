@@ -42,3 +42,13 @@ async def test_where_the_kernel_refuses_bubblewrap_no_package_helps(tmp_path: Pa
     assert NAMESPACES_REFUSED in found[FILES].how
     assert found[NETWORK].remedy == found[FILES].remedy
     assert "install" not in found[NETWORK].remedy
+
+
+@pytest.mark.anyio
+async def test_a_refusal_of_several_lines_is_told_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
+    bubblewrap = tmp_path / "tools" / "bwrap"
+    bubblewrap.write_text("#!/bin/sh\nprintf 'first reason\\n\\n  second reason\\n' >&2; exit 1\n")
+    _, abilities = await examine(Options(cgroups=False), places(tmp_path / "data"))
+    assert "first reason; second reason" in abilities[0].how
+    assert not any("\n" in ability.how for ability in abilities)

@@ -38,8 +38,12 @@ def _call(argv: Sequence[str], stdin: str, within_s: float) -> str:
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
         exit_code = done.returncode if done.returncode > 0 else None
-        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {said[-500:]}", said, exit_code)
+        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {one_line(said)[-500:]}", said, exit_code)
     return done.stdout.decode(errors="replace")
+
+
+def one_line(said: str) -> str:
+    return "; ".join(filter(None, map(str.strip, said.splitlines())))
 
 
 def words(argv: Sequence[str]) -> str:
