@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tests.e2e.product import TORPOR, Product, processes_with, product
-from tests.runtimes.listeners import processes_of, tcp_listeners
+from tests.runtimes.listeners import processes_of, program_socket, tcp_listeners
 from torpor.runtimes.process.places import places
 
 pytestmark = pytest.mark.e2e
@@ -52,7 +52,7 @@ def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> Non
         own, workspace_id = places(here.data), here.show("lab")["id"]
         assert set(processes_of(own, workspace_id)) & set(processes_with("jupyter")), "the server was looked at"
         assert tcp_listeners(own, workspace_id) == []
-        socket = own.program(workspace_id) / "socket"
+        socket = program_socket(own, workspace_id)
         assert stat.S_ISSOCK(socket.stat().st_mode)
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600
 
