@@ -5,6 +5,8 @@ ARGS   ?=
 CORES  := $(shell nproc 2>/dev/null || echo 2)
 # One more than cores: every other test waits for something.
 JOBS   ?= $(shell expr $(CORES) + 1)
+# A process that has run its tests takes over some of another's: without that the last one runs alone for minutes.
+PARALLEL = -n $(1) --dist worksteal
 
 BIN := .venv/bin
 APP := src/torpor/dashboard/app
@@ -34,7 +36,7 @@ up: ## the whole product on this machine; Ctrl-C stops it
 
 test: ## every test but those that need a browser or take minutes
 	@$(SETUP_DEV) && $(CONFINE)
-	@exec $(BIN)/pytest -n $(JOBS) -m "not browser and not deep and not long" $(ARGS)
+	@exec $(BIN)/pytest $(call PARALLEL,$(JOBS)) -m "not browser and not deep and not long" $(ARGS)
 
 e2e: ## the real product as a user meets it, browser included
 	@$(SETUP_DEV) && $(CONFINE)
@@ -46,7 +48,7 @@ test-browser: ## only the tests that drive a real Chromium
 
 test-long: ## every state that there can be, and three controllers that are killed, stopped and cut off
 	@$(SETUP_DEV) && $(CONFINE)
-	@exec $(BIN)/pytest -n $(CORES) -m long $(ARGS)
+	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m long $(ARGS)
 
 test-deep: ## at random, for minutes: homes under random kills, loops under random cuts (CHAOS_SEED=, CHAOS_ROUNDS=, CHAOS_CUTS=)
 	@$(SETUP_DEV) && $(CONFINE)
@@ -54,7 +56,7 @@ test-deep: ## at random, for minutes: homes under random kills, loops under rand
 
 test-sort-deep: ## the sort killed in every state at every moment, and at random (CHAOS_SEED=, CHAOS_ROUNDS=)
 	@$(SETUP_DEV)
-	@exec $(BIN)/pytest -n $(CORES) -m deep tests/sort $(ARGS)
+	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m deep tests/sort $(ARGS)
 
 check: ## style, types, layers, and documents against the source
 	@$(SETUP_DEV)
