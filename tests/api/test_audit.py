@@ -62,7 +62,7 @@ async def test_every_deed_with_a_workspace_is_written_down_once(here: Live) -> N
         (Action.WORKSPACE_UNHOLD, "ada", {"ended": 1}),
         (Action.WORKSPACE_SHARE, "ada", {"username": "bob", "role": "use"}),
         (Action.WORKSPACE_UNSHARE, "ada", {"username": "bob"}),
-        (Action.WORKSPACE_RECOVER, "root", {"reason": "ActionFailed", "archive_key": None, "empty": False}),
+        (Action.WORKSPACE_RECOVER, "root", {"reason": "ActionFailed", "archive_key": None, "empty": False, "accept": False}),
         (Action.WORKSPACE_EXEC, "ada", {"program": "psql"}),
         (Action.WORKSPACE_WISH, "ada", {"desired_state": "STANDBY"}),
         (Action.WORKSPACE_WAKE, "ada", {}),

@@ -54,7 +54,7 @@ def test_undelete_and_recover(torpor: Torpor, api: StandIn) -> None:
     assert torpor("recover", "demo", "--archive-key", "k").code == 0
     assert torpor("recover", "demo", "--empty").code == 0
     assert torpor("recover", "demo", "--accept").code == 0
-    assert [asked.body for asked in api.asked] == [None, {}, {"archive_key": "k"}, {"empty": True}]
+    assert [asked.body for asked in api.asked] == [None, {}, {"archive_key": "k"}, {"empty": True}, {"accept": True}]
     assert torpor("recover", "demo", "--empty", "--archive-key", "k").code == 2
     assert torpor("recover", "demo", "--empty", "--accept").code == 2
 

@@ -1,7 +1,9 @@
 """Does a private PostgreSQL start, keep what it was told, and leave nothing behind, whatever happens to us?"""
 
 import asyncio
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -243,6 +245,35 @@ async def test_root_goes_by_any_of_the_names_in_turn(tmp_path: Path, monkeypatch
             assert effective_capabilities(postgres.pid) == (2 if mode == "nobody" else 0)
     async with EmbeddedPostgres(tmp_path / "database", durable=False) as postgres:
         assert await ask(postgres.dsn, "SELECT count(*) FROM kept") == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to go by another name")
+@pytest.mark.parametrize("mode", ["namespace", "nobody"])
+async def test_root_runs_binaries_in_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setattr(embedded, "MODES_OF_ROOT", (mode,))
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    binaries = embedded.folders_with_binaries(os.environ)[0]
+    package = binaries.parents[1]
+    for folder in (package, package.with_name(f"{package.name}.libs")):
+        if folder.exists():
+            await asyncio.to_thread(shutil.copytree, folder, private / folder.name, symlinks=True)
+    environ = {**os.environ, "PG_BIN": str(private / binaries.relative_to(package.parent))}
+    async with EmbeddedPostgres(tmp_path / "database", durable=False, environ=environ) as postgres:
+        assert await ask(postgres.dsn, "SELECT 1") == 1
+
+
+async def test_a_lock_that_a_killed_one_left_to_a_child_is_waited_for(tmp_path: Path) -> None:
+    data_dir = tmp_path / "database"
+    data_dir.mkdir()
+    ended = await asyncio.create_subprocess_exec("/bin/true")
+    await ended.wait()
+    held = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    os.pwrite(held, str(ended.pid).encode(), 0)
+    asyncio.get_running_loop().call_later(0.3, os.close, held)
+    async with EmbeddedPostgres(data_dir, durable=False) as postgres:
+        assert await ask(postgres.dsn, "SELECT 1") == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to go by another name")

@@ -46,6 +46,7 @@ LAST_LINES = 20
 
 READY_TIMEOUT_S = 120.0  # crash recovery of a large write-ahead log on a slow disk
 PREDECESSOR_TIMEOUT_S = 20.0
+HEIRS_TIMEOUT_S = 5.0
 FAST_STOP_TIMEOUT_S = 30.0
 IMMEDIATE_STOP_TIMEOUT_S = 5.0
 PROBE_TIMEOUT_S = 30.0
@@ -126,6 +127,18 @@ def processes_in(cluster: Path) -> list[int]:
     return found
 
 
+def locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_running(pid: str) -> bool:
+    return bool(pid) and Path("/proc", pid).exists()
+
+
 def removed(folder: Path) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
@@ -179,7 +192,7 @@ class EmbeddedPostgres:
         if self._process:
             return self.dsn
         try:
-            self._claim()
+            await self._claim()
             await self._choose()
             await self._outlive_predecessor()
             await self._ensure_cluster()
@@ -220,7 +233,7 @@ class EmbeddedPostgres:
         assert self._process, "not started"
         return await self._process.wait()
 
-    def _claim(self) -> None:
+    async def _claim(self) -> None:
         """One supervisor for one folder, and never a folder in which something else lives."""
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -232,15 +245,16 @@ class EmbeddedPostgres:
             lock = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Hopeless(f"cannot keep a database in {self.data_dir}: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(lock, 20, 0).decode() or "unknown"
-            os.close(lock)
-            raise Hopeless(f"{self.data_dir} is already in use by the process {holder}; stop that one first") from error
+        self._lock = lock  # closed by `stop`, also when this is cancelled
+        until = time.monotonic() + HEIRS_TIMEOUT_S
+        while not locked(lock):
+            holder = os.pread(lock, 20, 0).decode()
+            # One that was killed leaves the lock to a child that it was just starting, for a moment.
+            if time.monotonic() > until or is_running(holder):
+                raise Hopeless(f"{self.data_dir} is already in use by the process {holder or 'unknown'}; stop that one first")
+            await asyncio.sleep(LOOK_AGAIN_S)
         os.truncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
-        self._lock = lock
 
     async def _choose(self) -> None:
         """Which binaries, under which identity? The first pair that really runs and reaches the data."""

@@ -5,6 +5,7 @@ It puts on another skin, asks the kernel for SIGNAL when PARENT dies, goes to DI
 A script and not a preexec_fn, since Python code between fork and exec can deadlock in a process with threads.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -19,6 +20,8 @@ CANNOT_LAUNCH = 71
 CLONE_NEWUSER = 0x10000000
 PR_SET_PDEATHSIG = 1
 PR_SET_KEEPCAPS = 8
+PR_SET_SECUREBITS = 28
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 CAP_DAC_OVERRIDE = 1
@@ -48,6 +51,10 @@ def be_nobody_in_a_namespace() -> None:
 
 def be_nobody() -> None:
     """Really nobody, but still able to reach a folder that lies under somebody's private home."""
+    # access(2) looks at the capabilities of other users than root only with this bit, and PostgreSQL asks it whether it may
+    # run its own binary. A machine that forbids it runs binaries only that lie where everybody may go.
+    with contextlib.suppress(OSError):
+        call("prctl", PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     call("prctl", PR_SET_KEEPCAPS, 1, 0, 0, 0)
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
