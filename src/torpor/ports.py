@@ -166,7 +166,7 @@ class Runtime(Protocol):
     async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
         """There is no half-made volume of this generation, and its space is free on return.
 
-        A volume stays that carries its marker, or that was whole once and whose marker is missing or cannot be read.
+        A volume stays that carries its marker, or that was whole once, also when only the home itself is left of it.
         """
         ...
 

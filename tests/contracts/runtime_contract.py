@@ -60,6 +60,10 @@ class World(ABC):
         """The volume's marker is no longer there."""
 
     @abstractmethod
+    async def lose_small_files(self, home: Home) -> None:
+        """Of the volume only the home itself is left."""
+
+    @abstractmethod
     async def lose_provider(self) -> None: ...
 
     @abstractmethod
@@ -222,12 +226,16 @@ class RuntimeContract:
         await world.runtime.ensure_no_half_made(home, FENCE)
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
 
-    @pytest.mark.parametrize("fate", ["spoilt", "lost"])
-    async def test_a_home_without_a_legible_marker_is_kept_until_it_is_marked_again(self, world: World, fate: str) -> None:
+    @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "never opened"])
+    @pytest.mark.parametrize("fate", ["spoil_marker", "lose_marker", "lose_small_files"])
+    async def test_a_home_without_a_legible_marker_is_kept_until_it_is_marked_again(
+        self, world: World, fate: str, is_opened: bool
+    ) -> None:
         home = await ready_volume(world)
-        await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
-        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
-        await (world.spoil_marker if fate == "spoilt" else world.lose_marker)(home)
+        if is_opened:
+            await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
+            await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        await getattr(world, fate)(home)
         await world.runtime.ensure_no_half_made(home, FENCE)
         (volume,) = (await world.runtime.observe()).of(home.workspace_id).volumes
         assert volume == SeenVolume(1, None, is_illegible=True)

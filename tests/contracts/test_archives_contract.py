@@ -67,7 +67,8 @@ class InMemory:
 
     async def run(self, name: str, job: HomeJob) -> Mapping[str, object]:
         home = Home(name, 1)
-        self.world.volumes[home].marker = None if job.writes else Marker(name, 1, "")
+        volume = self.world.volumes[home]
+        volume.marker, volume.is_half_made = (None, True) if job.writes else (Marker(name, 1, ""), False)
         return await FakeRuntime(self.world).run_at_home(home, job, Fence("op", 1), lambda _done, _total: None)
 
 

@@ -55,6 +55,9 @@ class InMemory(World):
     async def lose_marker(self, home: Home) -> None:
         self.fake.volumes[home].marker = None
 
+    async def lose_small_files(self, home: Home) -> None:
+        self.fake.volumes[home].lose_small_files()
+
     async def lose_provider(self) -> None:
         self.fake.runtime_out = True
 
@@ -101,6 +104,9 @@ class InAnotherProcess(World):
 
     async def lose_marker(self, home: Home) -> None:
         await self.fate.lose_marker(home)
+
+    async def lose_small_files(self, home: Home) -> None:
+        await self.fate.lose_small_files(home)
 
     async def lose_provider(self) -> None:
         await self.fate.set(runtime_out=True)
@@ -191,6 +197,11 @@ class OnThisMachine(ProgramWorld):
 
     async def lose_marker(self, home: Home) -> None:
         (self.process.places.volume(home) / "marker.json").unlink()
+
+    async def lose_small_files(self, home: Home) -> None:
+        for path in self.process.places.volume(home).iterdir():
+            if path.name != "home":
+                path.unlink()
 
     async def lose_provider(self) -> None:
         self.process.places.volumes.rename(self.data / "elsewhere")

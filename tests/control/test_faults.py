@@ -538,6 +538,32 @@ async def test_a_home_whose_marker_cannot_be_read_is_told_as_that_and_accepted_a
         assert (home in here.world.volumes) is (wish is Wish.RUNNING)
 
 
+async def test_a_home_that_lost_its_small_files_stays_when_its_owner_goes_on_without_it(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id = await asleep(here)
+        await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
+        archived = await here.until_phase("demo", Phase.ARCHIVED)
+        await here.wishes.wish(here.user, "demo", Wish.STANDBY)
+        restored = await here.until_phase("demo", Phase.STANDBY)
+        first = Home(workspace_id, restored.generation)
+        left = here.world.volumes[first]
+        left.files["note"] = b"precious"
+        left.lose_small_files()
+        await here.until_phase("demo", Phase.ERROR)
+        await here.wishes.recover(here.user, "demo", empty=True)
+        emptied = await here.until_phase("demo", Phase.STANDBY)
+        second = Home(workspace_id, emptied.generation)
+        here.world.volumes[second].lose_small_files()
+        await here.until_phase("demo", Phase.ERROR)
+        assert archived.archive is not None
+        await here.wishes.recover(here.user, "demo", archive_key=str(archived.archive.key))
+        await here.until_phase("demo", Phase.STANDBY)
+        assert first.generation < second.generation < (await here.show("demo")).generation
+        assert here.world.volumes[first] is left
+        assert left.files["note"] == b"precious"
+        assert second in here.world.volumes
+
+
 async def test_there_is_nothing_to_accept_where_the_home_is_gone_or_deleted(database_url: str) -> None:
     async with plant(database_url) as here:
         workspace_id = await asleep(here)

@@ -412,6 +412,25 @@ def test_another_way_than_the_unmarked_home_leaves_it_where_it_is() -> None:
     assert (world.row.phase, world.home, world.unmarked) == (Phase.RUNNING, "a day's work", left)
 
 
+def test_every_unmarked_home_that_its_row_left_behind_stays_where_it_is() -> None:
+    world = unmarked()
+    for day in range(2):
+        world.run()
+        left = dict(world.unmarked)
+        world.recover(empty=True)
+        world.wish(Wish.RUNNING)
+        world.befall(Fate.HANGS_HALF_WAY)
+        world.run()
+        world.another_controller()
+        world.run()
+        assert (world.row.phase, world.home, world.unmarked, world.half_made) == (Phase.RUNNING, EMPTY, left, set())
+        world.work(f"day {day}")
+        world.wish(Wish.STANDBY)
+        world.run()
+        world.marker_is_lost()
+    assert list(world.unmarked.values()) == ["two days' work", "day 0", "day 1"]
+
+
 def test_an_unmarked_home_survives_a_delete_and_not_a_purge() -> None:
     world = unmarked()
     world.run()

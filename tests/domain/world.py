@@ -179,13 +179,17 @@ class World:
         else:
             self.report = fate or self._carry_out(effect)
 
+    def _discard(self, generations: frozenset[int]) -> None:
+        assert generations <= self.half_made, "I1: only what is half-made is discarded"
+        self.half_made -= generations
+
     def _carry_out(self, effect: Effect) -> Report:
         match effect:
             case MakeHome(generation, discard):
-                self.half_made -= discard
+                self._discard(discard)
                 self.homes.setdefault(generation, EMPTY)
             case Restore(generation, archive, discard):
-                self.half_made -= discard
+                self._discard(discard)
                 if archive not in self.archives:
                     return Broke(Reason.DATA_LOST, "no such archive", {"archive_key": str(archive.key)})
                 self.homes[generation] = self.archives[archive]

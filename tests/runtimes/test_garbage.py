@@ -12,7 +12,7 @@ from tests.domain.builders import workspace
 from tests.runtimes.conftest import Machine
 from torpor.archives.archives import HomeArchives
 from torpor.control.execute import Hands
-from torpor.domain.effects import DropHome, Effect, Remove, Start, Stop
+from torpor.domain.effects import DropHome, Effect, MakeHome, Remove, Start, Stop
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import NOTHING_SEEN, Broke, Overtaken, Report, SaidDone, SeenVolume
 from torpor.ports import Fence, Home, Limits, Program
@@ -97,6 +97,34 @@ async def test_garbage_beside_a_marked_home_stops_no_start(machine: Machine, nam
         assert isinstance(refused, Broke), content
         assert refused.context["code"] == Code.VOLUME_REOPENED
         assert await as_the_holder(machine, home, DropHome(1, archived_revision=4)) == SaidDone(), content
+
+
+@pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "never opened"])
+async def test_a_home_that_lost_all_its_small_files_outlives_the_next_generations(machine: Machine, is_opened: bool) -> None:
+    home = await machine.home()
+    if is_opened:
+        assert await as_the_holder(machine, home, Start(1, 4)) == SaidDone()
+        assert await as_the_holder(machine, home, Stop()) == SaidDone()
+    volume = machine.process.places.volume(home)
+    (volume / "home" / "note").write_text("precious")
+    await machine.lose_small_files(home)
+    for generation in (2, 3):
+        (seen,) = [one for one in (await machine.runtime.observe()).of(home.workspace_id).volumes if one.generation == 1]
+        assert seen == SeenVolume(1, None, is_illegible=True)
+        # The rules would not name it; a controller that does is not heard.
+        assert await as_the_holder(machine, home, MakeHome(generation, frozenset({1}))) == SaidDone()
+        assert (volume / "home" / "note").read_text() == "precious"
+
+
+async def test_a_volume_that_was_never_marked_is_discarded_whatever_was_written_to_it(machine: Machine) -> None:
+    home = await machine.home()
+    half, empty = Home(home.workspace_id, 2), Home(home.workspace_id, 3)
+    await machine.runtime.ensure_volume(half, FENCE)
+    await machine.runtime.run_at_home(half, machine.filling(), FENCE, unheard)
+    machine.process.places.volume(empty).mkdir()  # killed before there was anything in it
+    assert await as_the_holder(machine, home, MakeHome(4, frozenset({2, 3}))) == SaidDone()
+    seen = (await machine.runtime.observe()).of(home.workspace_id).volumes
+    assert {volume.generation for volume in seen} == {1, 4}
 
 
 async def test_an_opening_that_cannot_be_read_says_what_to_do(machine: Machine) -> None:

@@ -30,7 +30,7 @@ class SeenVolume:
     marker: Marker | None
     """None: it was never filled to the end, or its marker is damaged."""
     is_illegible: bool = False
-    """It was whole once, and its marker is missing or cannot be read now. It is not half-made: nothing discards it."""
+    """It is not known to be half-made, and its marker is missing or cannot be read: nothing discards it."""
     fault: str = field(default="", compare=False)
     """Why there is no marker, with the name of the file: for people."""
     home_at: str = field(default="", compare=False)

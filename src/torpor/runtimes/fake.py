@@ -31,21 +31,23 @@ class FakeVolume:
     marker: Marker | None = None
     is_illegible: bool = False
     opened_revision: int = 0
+    is_half_made: bool = False
+    """It was made and never marked."""
 
     @property
     def legible_marker(self) -> Marker | None:
         return None if self.is_illegible else self.marker
 
-    @property
-    def was_whole(self) -> bool:
-        return self.marker is not None or self.is_illegible or self.opened_revision > 0
+    def lose_small_files(self) -> None:
+        """All but the home itself is gone."""
+        self.marker, self.is_illegible, self.opened_revision, self.is_half_made = None, False, 0, False
 
     def seen(self, home: Home) -> SeenVolume:
         if self.legible_marker is not None:
             return SeenVolume(home.generation, self.legible_marker)
         place = f"fake:{volume_name(home.workspace_id, home.generation)}"
         fault = f"its marker cannot be read: {place}/marker"
-        return SeenVolume(home.generation, None, self.was_whole, fault, f"{place}/home")
+        return SeenVolume(home.generation, None, not self.is_half_made, fault, f"{place}/home")
 
 
 @dataclass
@@ -144,20 +146,20 @@ class FakeRuntime:
         await self._enter("ensure_volume", home.workspace_id, fence)
         if home in self._world.volumes:
             return
-        self._world.volumes[home] = FakeVolume()
+        self._world.volumes[home] = FakeVolume(is_half_made=True)
         self._note("ensure_volume", home.workspace_id, fence)
 
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
         await self._enter("mark_volume", home.workspace_id, fence)
         volume = self._volume(home)
         if volume.legible_marker != marker:
-            volume.marker, volume.is_illegible = marker, False
+            volume.marker, volume.is_illegible, volume.is_half_made = marker, False, False
             self._note("mark_volume", home.workspace_id, fence)
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
         await self._enter("run_at_home", home.workspace_id, fence)
         volume = self._volume(home)
-        if job.writes and volume.was_whole:
+        if job.writes and not volume.is_half_made:
             raise Failed(Code.VOLUME_NOT_READY, "the volume was whole already; nothing may fill it again")
         if not job.writes and volume.legible_marker is None:
             raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
@@ -190,7 +192,7 @@ class FakeRuntime:
 
     async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
         await self._enter("ensure_no_half_made", home.workspace_id, fence)
-        if home in self._world.volumes and not self._world.volumes[home].was_whole:
+        if home in self._world.volumes and self._world.volumes[home].is_half_made:
             del self._world.volumes[home]
             self._note("ensure_no_half_made", home.workspace_id, fence)
 

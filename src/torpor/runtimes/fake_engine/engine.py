@@ -80,7 +80,7 @@ class _Engine:
 
     def put_volume(self, home: Words, files: Mapping[str, str], marker: Words | None) -> None:
         data = {name: bytes_of(text) for name, text in files.items()}
-        self.world.volumes[Home(*home)] = FakeVolume(data, Marker(*marker) if marker else None)
+        self.world.volumes[Home(*home)] = FakeVolume(data, Marker(*marker) if marker else None, is_half_made=marker is None)
 
     def destroy_volume(self, home: Words) -> None:
         del self.world.volumes[Home(*home)]
@@ -90,6 +90,9 @@ class _Engine:
 
     def lose_marker(self, home: Words) -> None:
         self.world.volumes[Home(*home)].marker = None
+
+    def lose_small_files(self, home: Words) -> None:
+        self.world.volumes[Home(*home)].lose_small_files()
 
 
 async def _logs(engine: _Engine, workspace_id: str, tail: int) -> Words:
@@ -167,6 +170,7 @@ LOOKS: Mapping[str, Verb] = {
     "destroy_volume": lambda engine, _, home: _at_once(engine.destroy_volume(home)),
     "spoil_marker": lambda engine, _, home: _at_once(engine.spoil_marker(home)),
     "lose_marker": lambda engine, _, home: _at_once(engine.lose_marker(home)),
+    "lose_small_files": lambda engine, _, home: _at_once(engine.lose_small_files(home)),
 }
 
 VERBS = {**EFFECTS, **LOOKS}

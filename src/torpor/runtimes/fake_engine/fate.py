@@ -86,3 +86,6 @@ class RemoteFate:
 
     async def lose_marker(self, home: Home) -> None:
         await self._line.look("lose_marker", home_words(home))
+
+    async def lose_small_files(self, home: Home) -> None:
+        await self._line.look("lose_small_files", home_words(home))

@@ -1,7 +1,8 @@
-"""Read and write the three small files beside a home: its marker, the revision it was opened with, the newest epoch.
+"""Read and write the small files beside a home: its marker, the revision it was opened with, the newest epoch.
 
-Each is read as its value, as `None` where there is no such file, or as `Illegible`. Reading never raises, whatever lies there:
-one damaged file concerns one workspace, and what it means is decided where it is used. Everything here blocks.
+Until the home is whole, `half-made` lies there in place of the marker: by one rename the one becomes the other. Each of the
+others is read as its value, as `None` where there is no such file, or as `Illegible`. Reading never raises, whatever lies
+there: one damaged file concerns one workspace, and what it means is decided where it is used. Everything here blocks.
 """
 
 import contextlib
@@ -18,6 +19,8 @@ from torpor.runtimes.process import durably
 T = TypeVar("T")
 
 MARKER, OPENED, EPOCH = "marker.json", "opened.json", "epoch.json"
+HALF_MADE = "half-made"
+EPOCH_ASIDE = ".epoch.aside"
 
 MOST_BYTES = 4096
 # The database stores epochs as 64-bit numbers, and the next one must fit, too.
@@ -47,9 +50,28 @@ def read_epoch(volume: Path) -> int | Illegible | None:
     return _read(volume / EPOCH, lambda facts: _number(facts, "epoch"))
 
 
+def is_half_made(volume: Path) -> bool:
+    """Whether it says so itself, or nothing lies in it. A volume that lost all of its small files is not half-made."""
+    try:
+        names = set(os.listdir(volume))  # noqa: PTH208
+    except OSError:
+        return False
+    return names <= {EPOCH, EPOCH_ASIDE} or (HALF_MADE in names and not names & {MARKER, OPENED})
+
+
+def write_half_made(volume: Path) -> None:
+    (volume / HALF_MADE).touch()
+
+
 def write_marker(volume: Path, marker: Marker) -> None:
     facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
-    durably.write(volume / MARKER, json.dumps(facts).encode())
+    content = json.dumps(facts).encode()
+    if not (volume / HALF_MADE).exists():
+        durably.write(volume / MARKER, content)
+        return
+    durably.write(volume / HALF_MADE, content)
+    (volume / HALF_MADE).replace(volume / MARKER)
+    durably.flush_directory(volume)
 
 
 def write_opened(volume: Path, revision: int) -> None:
@@ -59,7 +81,7 @@ def write_opened(volume: Path, revision: int) -> None:
 def write_epoch(volume: Path, epoch: int) -> None:
     """Neither flushed nor required: a power failure ends every older controller together with this one."""
     with contextlib.suppress(OSError):
-        aside = volume / ".epoch.aside"
+        aside = volume / EPOCH_ASIDE
         aside.write_text(json.dumps({"epoch": epoch}))
         aside.replace(volume / EPOCH)
 

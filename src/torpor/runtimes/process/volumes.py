@@ -1,8 +1,8 @@
 """Which homes lie on this disk, and which of them are whole?
 
-A volume is a directory. `home/` in it is all that a workspace sees; beside it, out of its reach, lie three small files:
-`marker.json` (this home is whole), `opened.json` (the highest revision it was started with) and `epoch.json` (the newest
-controller that touched it). Everything here blocks: call it in a thread.
+A volume is a directory. `home/` in it is all that a workspace sees; beside it, out of its reach, lie small files: `half-made`
+until the home is whole and `marker.json` from then on, `opened.json` (the highest revision it was started with) and
+`epoch.json` (the newest controller that touched it). Everything here blocks: call it in a thread.
 """
 
 import contextlib
@@ -97,8 +97,7 @@ class Volumes:
                 fault = f"its marker cannot be read: {path} ({why})"
             case None:
                 fault = f"its marker is missing: {volume / volume_files.MARKER}"
-        # The marker is renamed into place when the volume is whole, and only a whole volume is opened.
-        is_illegible = marker is not None or volume_files.read_opened(volume) is not None
+        is_illegible = not volume_files.is_half_made(volume)
         return SeenVolume(home.generation, None, is_illegible, fault, str(inner) if has_home else "")
 
     def opened(self, home: Home) -> int | Illegible:
@@ -114,6 +113,8 @@ class Volumes:
             path.mkdir(exist_ok=True)
             path.chmod(TRAVERSABLE)
             inner = self.home_path(home)
+            if not inner.exists():
+                volume_files.write_half_made(path)  # before there is a home in it
             # Only a new home is given to its user here: the owner of its top says that the whole tree is that user's.
             with contextlib.suppress(FileExistsError):
                 inner.mkdir(mode=0o700)
