@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, a_home, marker_of, unheard, until_ready
 from tests.requirements import must_have
 from tests.runtimes.conftest import Machine, MakeMachine
+from tests.waiting import until
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import NOTHING_SEEN, SeenVolume
 from torpor.ports import Fence
@@ -53,8 +55,8 @@ def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
     volumes.ensure(home, None)
     volumes.mark(home, marker_of(home))
     (volumes.home_path(home) / "file").write_text("x")
-    grave = volumes.throw_away(home)
-    assert grave is not None
+    grave = volumes.grave_of(home)
+    volumes.throw_away(home, grave)
     assert (grave / "home" / "file").exists()  # nothing is removed yet, and nothing is seen any more
     assert volumes.all(None) == {}
     volumes.burn()
@@ -65,13 +67,47 @@ async def test_the_trash_is_swept_at_the_start(make_machine: MakeMachine) -> Non
     machine = make_machine()
     await machine.process.start()
     home = await machine.home()
-    grave = machine.process._volumes.throw_away(home)
+    grave = machine.process._volumes.grave_of(home)
+    machine.process._volumes.throw_away(home, grave)
     await machine.process.close()
-    assert grave is not None
     assert grave.exists()
     await machine.process.start()
     await machine.process.close()
     assert not grave.exists()
+
+
+@pytest.mark.parametrize("interruption", ["an error", "a cancellation"])
+@pytest.mark.parametrize("is_marked", [True, False], ids=["whole", "half-made"])
+async def test_a_grave_is_burned_though_throwing_away_was_interrupted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_marked: bool, interruption: str
+) -> None:
+    home = await machine.home() if is_marked else a_home()
+    await machine.runtime.ensure_volume(home, FENCE)
+    renamed, released = asyncio.Event(), threading.Event()
+    loop, fsync = asyncio.get_running_loop(), os.fsync
+
+    def interrupted(descriptor: int) -> None:
+        loop.call_soon_threadsafe(renamed.set)
+        if interruption == "an error":
+            raise OSError(errno.EIO, "a bad sector")
+        released.wait()
+        fsync(descriptor)
+
+    removal = (
+        machine.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+        if is_marked
+        else machine.runtime.ensure_no_half_made(home, FENCE)
+    )
+    monkeypatch.setattr(os, "fsync", interrupted)
+    removing = asyncio.ensure_future(removal)
+    await renamed.wait()
+    if interruption == "a cancellation":
+        removing.cancel()
+    released.set()
+    with pytest.raises((asyncio.CancelledError, Failed)):
+        await removing
+    assert (await machine.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+    await until(lambda: not list(machine.process.places.trash.iterdir()))
 
 
 def test_read_only_directories_are_removed(tmp_path: Path) -> None:
@@ -162,10 +198,12 @@ def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.Mo
         mkdir(path, *words)
 
     monkeypatch.setattr(os, "mkdir", full)
-    assert volumes.throw_away(homes[0]) is not None
+    grave = volumes.grave_of(homes[0])
+    volumes.throw_away(homes[0], grave)
+    assert grave.exists()
     places(tmp_path).trash.rename(tmp_path / "trash")
     with pytest.raises(Failed) as failure:
-        volumes.throw_away(homes[1])
+        volumes.throw_away(homes[1], volumes.grave_of(homes[1]))
     assert failure.value.code is Code.DISK_FULL
 
 

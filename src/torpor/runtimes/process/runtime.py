@@ -291,9 +291,7 @@ class ProcessRuntime:
             if present and supervisor is not None:
                 await supervisor.kill()  # its owner gave the home up, and a container implies its volume
             await asyncio.gather(*(job.end() for job in list(self._jobs.get(home, ()))))
-            grave = await self._throw_away(home)
-            if grave is not None:
-                self._burn(grave)
+            self._burn(await self._throw_away(home))
 
     async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
         async with self._at(home.workspace_id, fence):
@@ -301,16 +299,20 @@ class ProcessRuntime:
             if seen.marker is not None or seen.is_illegible:
                 return
             await asyncio.gather(*(job.end() for job in list(self._jobs.get(home, ()))))
-            grave = await self._throw_away(home)
-        if grave is not None:
-            # Not by the thread that removes one tree after the other: the caller waits for the space.
-            await self._on_disk(self._volumes.burn, grave)
+            burning = self._burn(await self._throw_away(home), at_once=True)
+        await asyncio.shield(burning)  # the caller waits for the space; when it is cancelled, the removal goes on
 
-    async def _throw_away(self, home: Home) -> Path | None:
-        grave = await self._on_disk(self._volumes.throw_away, home)
-        if not await self._on_disk(self._volumes.all, frozenset({home.workspace_id})):
-            await self._on_disk(logs.remove, self.places.log(home.workspace_id))
-            await self._on_disk(self._forget, home.workspace_id)
+    async def _throw_away(self, home: Home) -> Path:
+        """The volume is in the grave, if there was one. Whatever fails or is cancelled here, the grave is burned."""
+        grave = self._volumes.grave_of(home)
+        try:
+            await self._on_disk(self._volumes.throw_away, home, grave)
+            if not await self._on_disk(self._volumes.all, frozenset({home.workspace_id})):
+                await self._on_disk(logs.remove, self.places.log(home.workspace_id))
+                await self._on_disk(self._forget, home.workspace_id)
+        except BaseException:
+            self._burn(grave)
+            raise
         return grave
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
@@ -418,8 +420,10 @@ class ProcessRuntime:
         """In a thread, and to its end: half a rename helps nobody."""
         return await to_the_end(asyncio.to_thread(work, *arguments, **named))
 
-    def _burn(self, grave: Path | None) -> None:
-        """In a thread of its own: a large tree takes minutes, and the others are for what somebody waits for."""
-        burning = asyncio.get_running_loop().run_in_executor(self._fire, self._volumes.burn, grave)
+    def _burn(self, grave: Path | None, *, at_once: bool = False) -> "asyncio.Future[None]":
+        """In a thread of its own, which removes one tree after the other: a large one takes minutes. `at_once`: not there."""
+        executor = None if at_once else self._fire
+        burning = asyncio.get_running_loop().run_in_executor(executor, self._volumes.burn, grave)
         self._burning.add(burning)
         burning.add_done_callback(self._burning.discard)
+        return burning

@@ -146,18 +146,20 @@ class Volumes:
             with translated(Code.CONTAINER_START_FAILED, "cannot give the home to its user"):
                 give_tree(path, user)
 
-    def throw_away(self, home: Home) -> Path | None:
+    def grave_of(self, home: Home) -> Path:
+        """A new one with each call. It is known before the rename, so that it is burned whatever the rename raises."""
+        return self._places.trash / f"{self._places.volume(home).name}.{uuid.uuid4().hex}"
+
+    def throw_away(self, home: Home, grave: Path) -> None:
         """Gone in one instant, by a rename; the tree is removed afterwards, see `burn`."""
         path = self._places.volume(home)
-        grave = self._places.trash / f"{path.name}.{uuid.uuid4().hex}"
         with translated(Code.INTERNAL, f"cannot throw the volume {path.name} away"):
             self._places.trash.mkdir(mode=0o700, exist_ok=True)
             try:
                 path.rename(grave)
             except FileNotFoundError:
-                return None
+                return
             durably.flush_directory(self._places.volumes)
-        return grave
 
     def burn(self, grave: Path | None = None) -> None:
         """Remove this grave, or all of them. What cannot be removed now is swept at the next start."""
