@@ -1,11 +1,15 @@
-"""Is nothing archived where no archive store is?"""
+"""Is nothing archived where no archive store is, and does nothing stay of what was cancelled or broke?"""
+
+import asyncio
 
 import pytest
 
 from tests.domain.builders import workspace
+from torpor.control import execute
 from torpor.control.execute import Hands
-from torpor.domain.effects import Effect, Pack, PackEmpty
-from torpor.domain.records import ArchiveKey, Marker, Proved, ProviderOut
+from torpor.domain.effects import Effect, MakeHome, Pack, PackEmpty, Restore
+from torpor.domain.errors import Code, Failed
+from torpor.domain.records import Archive, ArchiveKey, Broke, Marker, Proved, ProviderOut, SaidDone
 from torpor.ports import Fence, Home, Limits, Program
 from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeVolume, FakeWorld
 
@@ -16,12 +20,101 @@ KEY = ArchiveKey(ROW.id, "op")
 FENCE = Fence("op", 1)
 
 
+def hands_in(world: FakeWorld, archives: FakeArchives | None = None) -> Hands:
+    return Hands(FakeRuntime(world), archives or FakeArchives(world), lambda _: Program("t", ("true",)), Limits(1 << 20, 8))
+
+
+class Gates:
+    """Each of these verbs waits until its gate is opened."""
+
+    def __init__(self, *verbs: str) -> None:
+        self.reached = {verb: asyncio.Event() for verb in verbs}
+        self.opened = {verb: asyncio.Event() for verb in verbs}
+
+    async def __call__(self, verb: str, _workspace_id: str) -> None:
+        if verb in self.reached:
+            self.reached[verb].set()
+            await self.opened[verb].wait()
+
+
+def begun(world: FakeWorld, gates: Gates, effect: Effect) -> "asyncio.Task[object]":
+    world.interfere = gates
+    return asyncio.ensure_future(hands_in(world).carry_out(ROW, effect, FENCE, lambda *_: None))
+
+
+def restore(world: FakeWorld) -> Restore:
+    world.archives[str(KEY)] = ({"note": b"hello"}, "root")
+    return Restore(2, Archive(KEY, 1, 0, "root"), frozenset())
+
+
+async def test_an_effect_that_is_cancelled_again_and_again_removes_its_half_made_volume() -> None:
+    world, gates = FakeWorld(), Gates("run_at_home", "ensure_no_half_made")
+    restoring = begun(world, gates, restore(world))
+    await gates.reached["run_at_home"].wait()
+    assert Home(ROW.id, 2) in world.volumes
+    restoring.cancel()
+    await gates.reached["ensure_no_half_made"].wait()
+    for _ in range(3):
+        restoring.cancel()
+        await asyncio.sleep(0)
+    gates.opened["ensure_no_half_made"].set()
+    with pytest.raises(asyncio.CancelledError):
+        await restoring
+    assert not world.volumes
+
+
+async def test_a_home_that_was_marked_before_the_cancellation_stays() -> None:
+    world = FakeWorld()
+    making: asyncio.Task[object]
+
+    class Late(FakeRuntime):
+        async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
+            await super().mark_volume(home, marker, fence)
+            making.cancel()
+            await asyncio.sleep(0)
+
+    hands = Hands(Late(world), FakeArchives(world), lambda _: Program("t", ("true",)), Limits(1 << 20, 8))
+    making = asyncio.ensure_future(hands.carry_out(ROW, MakeHome(1, frozenset()), FENCE, lambda *_: None))
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    assert world.volumes[Home(ROW.id, 1)].marker == Marker(ROW.id, 1, "")
+
+
+async def test_a_cancelled_effect_ends_though_its_volume_cannot_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "GIVE_BACK_S", 0.05)
+    world, gates = FakeWorld(), Gates("run_at_home", "ensure_no_half_made")
+    restoring = begun(world, gates, restore(world))
+    await gates.reached["run_at_home"].wait()
+    restoring.cancel()
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await restoring
+    world.interfere = Gates()
+    assert await hands_in(world).carry_out(ROW, MakeHome(3, frozenset({2})), FENCE, lambda *_: None) == SaidDone()
+    assert set(world.volumes) == {Home(ROW.id, 3)}
+
+
+async def test_what_breaks_while_space_is_given_back_is_not_raised() -> None:
+    world = FakeWorld()
+
+    async def full(verb: str, _workspace_id: str) -> None:
+        if verb == "mark_volume":
+            raise Failed(Code.DISK_FULL, "no space left")
+        if verb == "ensure_no_half_made":
+            raise OSError("a bad sector")
+
+    world.interfere = full
+    report = await hands_in(world).carry_out(ROW, MakeHome(1, frozenset()), FENCE, lambda *_: None)
+    assert isinstance(report, Broke)
+    assert report.context["code"] == Code.DISK_FULL
+
+
 @pytest.mark.parametrize("effect", [Pack(KEY, 1, 0), PackEmpty(KEY, 1, 0)])
 async def test_nothing_is_archived_into_another_store_than_the_one_we_know(effect: Effect) -> None:
     world = FakeWorld()
     world.volumes[Home(ROW.id, 1)] = FakeVolume({"note": b"hello"}, Marker(ROW.id, 1, ""))
     archives = FakeArchives(world)
-    hands = Hands(FakeRuntime(world), archives, lambda _: Program("t", ("true",)), Limits(1 << 20, 8))
+    hands = hands_in(world, archives)
     ours = await archives.world()
     for store in (None, "another"):
         world.archive_store = store

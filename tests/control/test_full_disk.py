@@ -67,3 +67,21 @@ async def test_a_restore_that_fills_the_disk_gives_the_space_back(tmp_path: Path
     assert report == SaidDone()
     restored = runtime.places.volume(Home(ROW.id, 3)) / "home"
     assert len(list(restored.iterdir())) == HOME_MB
+
+
+async def test_a_restore_that_is_cancelled_gives_the_space_back(tmp_path: Path, disk: Path, runtime: ProcessRuntime) -> None:
+    """As when the database on the same disk can write no more: its controller ends, and with it what it had begun."""
+    store = Store(tmp_path / "elsewhere")
+    archive = archived(store)
+    hands = Hands(runtime, store.archives, lambda _: Program("t", ("true",)), Limits(512 << 20, 128))
+    free = shutil.disk_usage(disk).free
+    begun = asyncio.Event()
+
+    restore = hands.carry_out(ROW, Restore(2, archive, frozenset()), Fence("op", 1), lambda *_: begun.set())
+    restoring = asyncio.ensure_future(restore)
+    await begun.wait()
+    restoring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await restoring
+    assert (await runtime.observe()).of(ROW.id) == NOTHING_SEEN
+    assert free - shutil.disk_usage(disk).free < 1 << 20, "what the restore had written is still there"

@@ -3,6 +3,8 @@
 As it says. Every verb names its end state and may be repeated; what goes wrong becomes a report, and the rules decide.
 """
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
@@ -17,6 +19,8 @@ from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Prog
 log = structlog.get_logger()
 
 USES_ARCHIVES = (Pack, PackEmpty, Restore)
+GIVE_BACK_S = 3.0
+"""How long a cancelled effect may take to remove the volume that it did not finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,18 @@ class Hands:
     limits: Limits
 
     async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
-        """Never raises: what the effect reported, or how it broke."""
+        """What the effect reported, or how it broke. Raises nothing but a cancellation."""
+        try:
+            return await self._report(workspace, effect, fence, progress)
+        except asyncio.CancelledError:
+            if isinstance(effect, MakeHome | Restore):
+                await self._give_space_back_though_cancelled(workspace, effect.generation, fence)
+            raise
+        except Exception as error:
+            log.exception("effect_broke", workspace=workspace.id, effect=type(effect).__name__)
+            return Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", {"code": Code.INTERNAL.value})
+
+    async def _report(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
         try:
             return await self._do(workspace, effect, fence, progress)
         except Failed as failed:
@@ -37,9 +52,6 @@ class Hands:
         except Refused as refused:
             # A template that is no longer there, say: trying again helps as little as anything, but a new wish may.
             return Broke(Reason.ACTION_FAILED, refused.message, {"code": refused.code})
-        except Exception as error:
-            log.exception("effect_broke", workspace=workspace.id, effect=type(effect).__name__)
-            return Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", {"code": Code.INTERNAL.value})
 
     async def fence_off(self, workspace: Workspace) -> None:
         """Nothing is lost when this fails: what comes late is then seen at the next look, and undone."""
@@ -106,8 +118,24 @@ class Hands:
         """A volume that filled the disk goes at once: on a full disk the database cannot record the next attempt."""
         try:
             await self.runtime.ensure_no_half_made(Home(workspace.id, generation), fence)
-        except (Failed, Unavailable) as error:
-            log.warning("half_made_volume_stays", workspace=workspace.id, generation=generation, why=error.message)
+        except Exception as error:
+            log.warning("half_made_volume_stays", workspace=workspace.id, generation=generation, why=str(error))
+
+    async def _give_space_back_though_cancelled(self, workspace: Workspace, generation: int, fence: Fence) -> None:
+        """The volume is this attempt's alone: every later attempt, also one that adopts the operation, takes a new generation.
+
+        The same attempt runs again only in this process and only after this; a volume that was marked meanwhile stays.
+        """
+        giving = asyncio.ensure_future(self._give_space_back(workspace, generation, fence))
+        until = time.monotonic() + GIVE_BACK_S
+        while not giving.done() and (left_s := until - time.monotonic()) > 0:
+            try:
+                await asyncio.wait({giving}, timeout=left_s)
+            except asyncio.CancelledError:
+                continue  # the effect is cancelled again with every look; the first one is raised at the end
+        if not giving.done():
+            giving.cancel()
+            log.warning("half_made_volume_stays", workspace=workspace.id, generation=generation, why="no time left")
 
     async def _broken(self, workspace: Workspace, effect: Effect, failed: Failed, fence: Fence) -> Report:
         if failed.code is Code.STALE_EPOCH:
