@@ -143,7 +143,8 @@ class Runtime(Protocol):
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
         """The volume carries this marker: it is ready from now on. Written last, durable on return.
 
-        A marker that is missing or cannot be read is replaced; VOLUME_NOT_READY where there is no home to mark.
+        A marker that is missing or cannot be read is replaced. VOLUME_NOT_READY where there is no home to mark, or where the
+        marker there names another workspace.
         """
         ...
 

@@ -254,6 +254,20 @@ class RuntimeContract:
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
         await world.runtime.ensure_running(world.serving(home, 2), FENCE, unheard)
 
+    async def test_a_home_that_carries_another_workspaces_marker_is_never_marked(self, world: World) -> None:
+        home, other = a_home(), a_home()
+        await world.runtime.ensure_volume(home, FENCE)
+        await world.runtime.mark_volume(home, marker_of(other), FENCE)
+        (volume,) = (await world.runtime.observe()).of(home.workspace_id).volumes
+        assert volume == SeenVolume(1, None, is_illegible=True, has_home=False)
+        assert "its marker names another workspace" in volume.fault
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.mark_volume(home, marker_of(home), FENCE)
+        assert refusal.value.code is Code.VOLUME_NOT_READY
+        await world.runtime.ensure_no_half_made(home, FENCE)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {volume}
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+
     async def test_its_owner_may_give_up_a_home_without_a_legible_marker(self, world: World) -> None:
         home = await ready_volume(world)
         await world.spoil_marker(home)

@@ -590,6 +590,30 @@ async def test_there_is_nothing_to_accept_where_the_home_is_gone_or_deleted(data
         assert here.world.archives[str(archived.archive.key)][0], "what was in the home is in the archive"
 
 
+async def test_another_workspaces_home_is_never_accepted(database_url: str) -> None:
+    async with plant(database_url) as here:
+        workspace_id, other = await asleep(here), await asleep(here, "other")
+        volume, copied = here.world.volumes[Home(workspace_id, 1)], here.world.volumes[Home(other, 1)]
+        volume.files, volume.marker = dict(copied.files), copied.marker
+        broken = await here.until_phase("demo", Phase.ERROR)
+        assert broken.error is not None
+        assert broken.error.reason is Reason.DATA_LOST
+        with pytest.raises(Refused) as refusal:
+            await here.wishes.recover(here.user, "demo", accept=True)
+        assert refusal.value.code == "bad_recovery"
+        assert "its marker names another workspace" in refusal.value.message
+        with pytest.raises(Refused) as refusal:
+            await here.wishes.recover(here.user, "demo")
+        assert refusal.value.context["can_accept"] is False
+        assert volume.marker == copied.marker
+
+        volume.marker = None  # an administrator says that the files are of this one
+        unmarked = Reason.MARKER_UNREADABLE
+        await here.until("demo", lambda seen: seen.error is not None and seen.error.reason is unmarked)
+        await here.wishes.recover(here.user, "demo", accept=True)
+        await here.until_phase("demo", Phase.STANDBY)
+
+
 async def test_what_a_program_said_last_may_be_anything(database_url: str) -> None:
     async with plant(database_url) as here:
         other = await running(here, "innocent")

@@ -148,6 +148,12 @@ def unmarked(generation: int) -> SeenVolume:
     return SeenVolume(generation, None, True, *_without_marker(generation))
 
 
+def foreign(generation: int) -> SeenVolume:
+    """Its marker names another workspace."""
+    fault = f"its marker names another workspace: /volumes/{generation}/marker.json"
+    return SeenVolume(generation, None, True, fault, f"/volumes/{generation}/home", has_home=False)
+
+
 def _without_marker(generation: int) -> tuple[str, str]:
     return f"its marker cannot be read: /volumes/{generation}/marker.json", f"/volumes/{generation}/home"
 

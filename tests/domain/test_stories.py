@@ -412,6 +412,22 @@ def test_another_way_than_the_unmarked_home_leaves_it_where_it_is() -> None:
     assert (world.row.phase, world.home, world.unmarked) == (Phase.RUNNING, "a day's work", left)
 
 
+def test_a_home_that_turns_out_to_be_another_workspaces_while_it_is_accepted_is_lost() -> None:
+    world = unmarked()
+    world.run()
+    world.recover(accept=True)
+    world.befall(Fate.HANGS)
+    world.run()
+    assert world.row.operation is Operation.ACCEPTING
+    world.foreign.add(world.row.generation)
+    world.unmarked.clear()
+    world.run()
+    assert (world.row.phase, world.reason, world.home) == (Phase.ERROR, Reason.DATA_LOST, None)
+    world.recover(accept=True)
+    world.run()
+    assert (world.row.phase, world.reason, world.home) == (Phase.ERROR, Reason.DATA_LOST, None)
+
+
 def test_every_unmarked_home_that_its_row_left_behind_stays_where_it_is() -> None:
     world = unmarked()
     for day in range(2):

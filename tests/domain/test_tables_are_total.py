@@ -139,7 +139,7 @@ def test_the_next_operation_is_the_one_of_section_4() -> None:
 
 
 WHOLE, HALF, UNMARKED = whole(3), half_made(3), unmarked(3)
-NO_HOME = SeenVolume(3, None, True, "the home's folder is missing: /volumes/3/home")
+NO_HOME = SeenVolume(3, None, True, "the home's folder is missing: /volumes/3/home", has_home=False)
 STARTING_UP, READY = container(3, 7, ready=False), container(3, 7)
 COVERING, OLDER = archive(3, 7), archive(2, 6)
 AT_HOME = {"generation": 3, "revision": 7, "home_seen": True}

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, assert_never
 
-from tests.domain.builders import ID, KNOBS, NOW, half_made, look, unmarked, workspace
+from tests.domain.builders import ID, KNOBS, NOW, foreign, half_made, look, unmarked, workspace
 
 from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import Reason
@@ -52,6 +52,8 @@ class World:
         """Whole volumes and what is in them."""
         self.unmarked: dict[int, str] = {}
         """Homes whose marker cannot be read, and what is in them."""
+        self.foreign: set[int] = set()
+        """Volumes whose marker names another workspace."""
         self.half_made: set[int] = set()
         self.container: SeenContainer | None = None
         self.archives: dict[Archive, str] = {}
@@ -114,6 +116,7 @@ class World:
     def observe(self) -> Observation:
         volumes = {SeenVolume(generation, Marker(ID, generation, "")) for generation in self.homes}
         volumes |= {half_made(generation) for generation in self.half_made}
+        volumes |= {foreign(generation) for generation in self.foreign}
         volumes |= {unmarked(generation) for generation in self.unmarked}
         return Observation(frozenset(volumes), self.container)
 

@@ -19,7 +19,7 @@ from tests.runtimes.conftest import Machine, MakeMachine
 from tests.waiting import until
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import NOTHING_SEEN, SeenVolume
-from torpor.ports import Fence
+from torpor.ports import Fence, Home
 from torpor.runtimes.process.places import home_of, places, volume_name
 from torpor.runtimes.process.trees import give_tree, remove_tree
 from torpor.runtimes.process.users import WANTED, pick, user_of
@@ -36,7 +36,8 @@ pytestmark = pytest.mark.anyio
 async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Machine, content: str) -> None:
     home = await machine.home()
     (machine.process.places.volume(home) / "marker.json").write_text(content)
-    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None, is_illegible=True)}
+    expected = SeenVolume(1, None, is_illegible=True, has_home="other" not in content)
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {expected}
     with pytest.raises(Failed) as refusal:
         await machine.runtime.ensure_running(machine.serving(home), FENCE, unheard)
     assert refusal.value.code is Code.VOLUME_NOT_READY
@@ -45,7 +46,35 @@ async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Ma
 async def test_a_volume_whose_home_was_removed_is_not_ready(machine: Machine) -> None:
     home = await machine.home()
     (machine.process.places.volume(home) / "home").rmdir()
-    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, None, is_illegible=True)}
+    gone = SeenVolume(1, None, is_illegible=True, has_home=False)
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {gone}
+
+
+def the_one_volume(tmp_path: Path) -> tuple[Volumes, Home]:
+    volumes, home = Volumes(places(tmp_path)), a_home()
+    volumes.open_root()
+    volumes.ensure(home, None)
+    volumes.mark(home, marker_of(home))
+    return volumes, home
+
+
+def test_a_home_that_is_put_back_beside_a_bad_marker_is_seen_to_be_there_again(tmp_path: Path) -> None:
+    volumes, home = the_one_volume(tmp_path)
+    (places(tmp_path).volume(home) / "marker.json").write_text("{")
+    there = volumes.seen(home)
+    volumes.home_path(home).rename(tmp_path / "aside")
+    gone = volumes.seen(home)
+    (tmp_path / "aside").rename(volumes.home_path(home))
+    assert gone != there
+    assert volumes.seen(home) == there
+
+
+def test_it_is_told_when_a_home_without_its_marker_is_empty(tmp_path: Path) -> None:
+    volumes, home = the_one_volume(tmp_path)
+    (places(tmp_path).volume(home) / "marker.json").unlink()
+    assert volumes.seen(home).fault.endswith("marker.json, and the home's folder is empty")
+    (volumes.home_path(home) / "note").write_text("x")
+    assert volumes.seen(home).fault.endswith("marker.json")
 
 
 def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:

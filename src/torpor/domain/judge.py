@@ -125,7 +125,7 @@ def _missed(workspace: Workspace, home: SeenVolume | None, *, volume_ready: bool
     """What is wrong with the home that the row expects: it is not there, or it is there without its marker."""
     if not workspace.expects_volume or volume_ready:
         return None
-    if home is None or not home.home_at:
+    if home is None or not home.has_home:
         return MISSING
     return None if workspace.operation is Operation.ACCEPTING else UNMARKED
 
@@ -211,7 +211,7 @@ def _lost(workspace: Workspace, home: SeenVolume | None, now: datetime, *, then:
     if home is None:
         gone = f"the home volume (generation {workspace.generation}) is gone, and {then}"
         return _error(workspace, Reason.DATA_LOST, gone, now, **where)
-    if not home.home_at:
+    if not home.has_home:
         empty = f"the home volume (generation {workspace.generation}) is there, but {home.fault}, and {then}"
         return _error(workspace, Reason.DATA_LOST, empty, now, **where)
     there = f"the home is there, {home.fault}; {then}"

@@ -34,7 +34,9 @@ class SeenVolume:
     fault: str = field(default="", compare=False)
     """Why there is no marker, with the name of the file: for people."""
     home_at: str = field(default="", compare=False)
-    """Without a marker: the folder in which the home's files are; empty where that is missing, too."""
+    """Without a marker: the folder in which the home's files are, or should be: for people."""
+    has_home: bool = True
+    """False: that folder is missing, or the volume is another workspace's."""
 
 
 @dataclass(frozen=True, slots=True)

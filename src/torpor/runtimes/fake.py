@@ -38,14 +38,20 @@ class FakeVolume:
     def legible_marker(self) -> Marker | None:
         return None if self.is_illegible else self.marker
 
+    def is_foreign_to(self, home: Home) -> bool:
+        return self.legible_marker is not None and self.legible_marker.workspace_id != home.workspace_id
+
     def lose_small_files(self) -> None:
         """All but the home itself is gone."""
         self.marker, self.is_illegible, self.opened_revision, self.is_half_made = None, False, 0, False
 
     def seen(self, home: Home) -> SeenVolume:
+        place = f"fake:{volume_name(home.workspace_id, home.generation)}"
+        if self.is_foreign_to(home):
+            fault = f"its marker names another workspace: {place}/marker"
+            return SeenVolume(home.generation, None, True, fault, f"{place}/home", has_home=False)
         if self.legible_marker is not None:
             return SeenVolume(home.generation, self.legible_marker)
-        place = f"fake:{volume_name(home.workspace_id, home.generation)}"
         fault = f"its marker cannot be read: {place}/marker"
         return SeenVolume(home.generation, None, not self.is_half_made, fault, f"{place}/home")
 
@@ -152,6 +158,8 @@ class FakeRuntime:
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
         await self._enter("mark_volume", home.workspace_id, fence)
         volume = self._volume(home)
+        if volume.is_foreign_to(home):
+            raise Failed(Code.VOLUME_NOT_READY, "the volume carries the marker of another workspace")
         if volume.legible_marker != marker:
             volume.marker, volume.is_illegible, volume.is_half_made = marker, False, False
             self._note("mark_volume", home.workspace_id, fence)

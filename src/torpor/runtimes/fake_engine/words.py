@@ -96,7 +96,7 @@ def survey_words(survey: Survey) -> Words:
 
 def _seen_volume(seen: SeenVolume) -> Words:
     marker = marker_words(seen.marker) if seen.marker else None
-    return [seen.generation, marker, seen.is_illegible, seen.fault, seen.home_at]
+    return [seen.generation, marker, seen.is_illegible, seen.fault, seen.home_at, seen.has_home]
 
 
 def _seen_container(seen: SeenContainer) -> Words:

@@ -320,7 +320,7 @@ class ProcessRuntime:
         async with self._at(home.workspace_id, fence):
             seen = await self._on_disk(self._volumes.seen, home)
             was_whole = seen.marker is not None or seen.is_illegible
-            if (was_whole or not seen.home_at) if job.writes else seen.marker is None:
+            if (was_whole or not seen.has_home) if job.writes else seen.marker is None:
                 why = "it was whole already" if job.writes and was_whole else seen.fault
                 raise Failed(Code.VOLUME_NOT_READY, f"no job runs at the volume of generation {home.generation}: {why}")
             name = f"job-{short(home.workspace_id, 16)}-{next(self._numbers)}"

@@ -59,6 +59,15 @@ def is_half_made(volume: Path) -> bool:
     return names <= {EPOCH, EPOCH_ASIDE} or (HALF_MADE in names and not names & {MARKER, OPENED})
 
 
+def is_empty_folder(path: Path) -> bool:
+    """False also where that cannot be told."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
+
+
 def write_half_made(volume: Path) -> None:
     (volume / HALF_MADE).touch()
 

@@ -85,20 +85,25 @@ class Volumes:
     def seen(self, home: Home) -> SeenVolume:
         """It is whole with the marker of this very volume and a home beside it. Otherwise `fault` says what is wrong."""
         volume, inner = self._places.volume(home), self.home_path(home)
-        marker, has_home = volume_files.read_marker(volume), os.path.isdir(inner)  # noqa: PTH112 - this one never raises
-        match marker:
-            case Marker(home.workspace_id, home.generation) if has_home:
-                return SeenVolume(home.generation, marker)
-            case _ if not has_home:
+        marker, folder = volume_files.read_marker(volume), os.path.isdir(inner)  # noqa: PTH112 - this one never raises
+        marker_path, is_ours = volume / volume_files.MARKER, _is_ours(marker, home)
+        match marker, folder:
+            case Marker(home.workspace_id, home.generation) as whole, True:
+                return SeenVolume(home.generation, whole)
+            case _ if not is_ours:
+                fault = f"its marker names another workspace: {marker_path} (if its files are of this one, remove the marker)"
+            case _, False:
                 fault = f"the home's folder is missing: {inner}"
-            case Marker():
-                fault = f"its marker names another home: {volume / volume_files.MARKER}"
-            case Illegible(path, why):
+            case Illegible(path, why), _:
                 fault = f"its marker cannot be read: {path} ({why})"
-            case None:
-                fault = f"its marker is missing: {volume / volume_files.MARKER}"
+            case Marker(), _:
+                fault = f"its marker names another home: {marker_path}"
+            case _:
+                fault = f"its marker is missing: {marker_path}"
+        if volume_files.is_empty_folder(inner):
+            fault += ", and the home's folder is empty"
         is_illegible = not volume_files.is_half_made(volume)
-        return SeenVolume(home.generation, None, is_illegible, fault, str(inner) if has_home else "")
+        return SeenVolume(home.generation, None, is_illegible, fault, str(inner), has_home=is_ours and folder)
 
     def opened(self, home: Home) -> int | Illegible:
         """The highest revision that it was ever started with."""
@@ -124,10 +129,15 @@ class Volumes:
             durably.flush_directory(path.parent)
 
     def mark(self, home: Home, marker: Marker) -> None:
-        if not self.home_path(home).is_dir():
-            raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation} to mark")
+        """A marker that names another workspace stays: its owner's files are no one else's."""
+        volume = self._places.volume(home)
         with translated(Code.VOLUME_CREATE_FAILED, "cannot write the volume's marker"):
-            volume_files.write_marker(self._places.volume(home), marker)
+            if not self.home_path(home).is_dir():
+                raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation} to mark")
+            if not _is_ours(volume_files.read_marker(volume), home):
+                message = f"the volume of generation {home.generation} is not accepted: its marker names another workspace"
+                raise Failed(Code.VOLUME_NOT_READY, f"{message}: {volume / volume_files.MARKER}")
+            volume_files.write_marker(volume, marker)
 
     def open(self, home: Home, revision: int) -> None:
         """Written before a start, so that no archive of an earlier revision permits the volume's removal.
@@ -197,6 +207,11 @@ class Volumes:
         prefix = f"ws-{workspace_id}-home-"
         homes = (home_of(name) for name in os.listdir(self._places.volumes) if name.startswith(prefix))  # noqa: PTH208
         return [home for home in homes if home is not None and home.workspace_id == workspace_id]
+
+
+def _is_ours(marker: Marker | Illegible | None, home: Home) -> bool:
+    """No marker says that the volume is another workspace's."""
+    return not isinstance(marker, Marker) or marker.workspace_id == home.workspace_id
 
 
 @contextlib.contextmanager
