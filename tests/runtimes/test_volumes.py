@@ -77,6 +77,58 @@ def test_it_is_told_when_a_home_without_its_marker_is_empty(tmp_path: Path) -> N
     assert volumes.seen(home).fault.endswith("marker.json")
 
 
+def failing(name: str, below: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call fails for every path below this one."""
+    genuine = getattr(os, name)
+
+    def fail(path: Any, *words: Any, **more: Any) -> Any:
+        if not isinstance(path, int) and Path(path).is_relative_to(below):
+            raise OSError(number, os.strerror(number), str(path))
+        return genuine(path, *words, **more)
+
+    monkeypatch.setattr(os, name, fail)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM], ids=errno.errorcode.get)
+@pytest.mark.parametrize("call", ["open", "listdir", "stat"])
+def test_what_this_process_lacks_is_no_fault_of_a_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    volumes, home = the_one_volume(tmp_path)
+    volume = places(tmp_path).volume(home)
+    if call == "listdir":
+        (volume / "marker.json").unlink()
+    with monkeypatch.context() as patch:
+        failing(call, volume, number, patch)
+        with pytest.raises(Unavailable):
+            volumes.all(None)
+        if call == "open":
+            with pytest.raises(Unavailable):
+                volumes.admit(home.workspace_id, FENCE)
+            with pytest.raises(Unavailable):
+                volumes.opened(home)
+    assert [one.has_home for one in volumes.all(None)[home.workspace_id]] == [True]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("calls", [("open", "listdir", "stat"), ("stat",)], ids=["the volume", "its home"])
+def test_a_folder_that_cannot_be_looked_at_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...], number: int
+) -> None:
+    volumes, home = the_one_volume(tmp_path)
+    with monkeypatch.context() as patch:
+        for call in calls:
+            failing(call, places(tmp_path).volume(home), number, patch)
+        seen = volumes.seen(home)
+        assert seen == SeenVolume(1, None, is_illegible=True, has_home=True)
+        assert f"cannot be read: {places(tmp_path).volume(home)}" in seen.fault
+        assert os.strerror(number) in seen.fault
+        with pytest.raises(Failed) as refusal:
+            volumes.mark(home, marker_of(home))
+        assert refusal.value.code is Code.VOLUME_CREATE_FAILED
+    assert volumes.seen(home) == SeenVolume(1, marker_of(home))
+
+
 def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
     volumes = Volumes(places(tmp_path))
     volumes.open_root()

@@ -1,18 +1,22 @@
 """Read and write the small files beside a home: its marker, the revision it was opened with, the newest epoch.
 
 Until the home is whole, `half-made` lies there in place of the marker: by one rename the one becomes the other. Each of the
-others is read as its value, as `None` where there is no such file, or as `Illegible`. Reading never raises, whatever lies
-there: one damaged file concerns one workspace, and what it means is decided where it is used. Everything here blocks.
+others is read as its value, as `None` where there is no such file, or as `Illegible`, whatever lies there: one damaged file
+concerns one workspace, and what it means is decided where it is used. Unavailable is raised only where this process could
+not read at all. Everything here blocks.
 """
 
 import contextlib
+import errno
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torpor.domain.errors import Unavailable
 from torpor.domain.records import Marker
 from torpor.runtimes.process import durably
 
@@ -22,6 +26,9 @@ MARKER, OPENED, EPOCH = "marker.json", "opened.json", "epoch.json"
 HALF_MADE = "half-made"
 EPOCH_ASIDE = ".epoch.aside"
 
+OF_THIS_PROCESS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What was to be read is as good as ever."""
+IS_MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 MOST_BYTES = 4096
 # The database stores epochs as 64-bit numbers, and the next one must fit, too.
 MOST = 1 << 62
@@ -29,7 +36,7 @@ MOST = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Illegible:
-    """The file is there, but its content cannot be read or has no meaning."""
+    """The file (or folder) is there, but its content cannot be read or has no meaning."""
 
     path: Path
     why: str
@@ -54,9 +61,18 @@ def is_half_made(volume: Path) -> bool:
     """Whether it says so itself, or nothing lies in it. A volume that lost all of its small files is not half-made."""
     try:
         names = set(os.listdir(volume))  # noqa: PTH208
-    except OSError:
+    except OSError as error:
+        _blame(error, volume)
         return False
     return names <= {EPOCH, EPOCH_ASIDE} or (HALF_MADE in names and not names & {MARKER, OPENED})
+
+
+def look_for_folder(path: Path) -> bool | Illegible:
+    """Whether it is there; Illegible where that cannot be told."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        return False if error.errno in IS_MISSING else _blame(error, path)
 
 
 def is_empty_folder(path: Path) -> bool:
@@ -104,11 +120,18 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> T | Illegible 
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return Illegible(path, error.strerror or str(error))
+        return _blame(error, path)
     except RecursionError:
         return Illegible(path, "it is nested too deeply")
     except ValueError as error:
         return Illegible(path, str(error))
+
+
+def _blame(error: OSError, path: Path) -> Illegible:
+    """The path, unless it was this process that lacked something."""
+    if error.errno in OF_THIS_PROCESS:
+        raise Unavailable(f"cannot read {path} now: {error.strerror}") from error
+    return Illegible(path, error.strerror or str(error))
 
 
 def _content(path: Path) -> bytes:

@@ -85,7 +85,7 @@ class Volumes:
     def seen(self, home: Home) -> SeenVolume:
         """It is whole with the marker of this very volume and a home beside it. Otherwise `fault` says what is wrong."""
         volume, inner = self._places.volume(home), self.home_path(home)
-        marker, folder = volume_files.read_marker(volume), os.path.isdir(inner)  # noqa: PTH112 - this one never raises
+        marker, folder = volume_files.read_marker(volume), volume_files.look_for_folder(inner)
         marker_path, is_ours = volume / volume_files.MARKER, _is_ours(marker, home)
         match marker, folder:
             case Marker(home.workspace_id, home.generation) as whole, True:
@@ -96,6 +96,8 @@ class Volumes:
                 fault = f"the home's folder is missing: {inner}"
             case Illegible(path, why), _:
                 fault = f"its marker cannot be read: {path} ({why})"
+            case _, Illegible(path, why):
+                fault = f"the home's folder cannot be read: {path} ({why})"
             case Marker(), _:
                 fault = f"its marker names another home: {marker_path}"
             case _:
@@ -103,7 +105,7 @@ class Volumes:
         if volume_files.is_empty_folder(inner):
             fault += ", and the home's folder is empty"
         is_illegible = not volume_files.is_half_made(volume)
-        return SeenVolume(home.generation, None, is_illegible, fault, str(inner), has_home=is_ours and folder)
+        return SeenVolume(home.generation, None, is_illegible, fault, str(inner), has_home=is_ours and folder is not False)
 
     def opened(self, home: Home) -> int | Illegible:
         """The highest revision that it was ever started with."""
