@@ -16,6 +16,7 @@ ALLOWED_LOOPS = {
     "accounts/watching.py::until_ended": "serves one request; asks the store, which heeds cancellation",
     "api/shell.py::_show": "returns after what it catches",
     "api/staying.py::until_refused": "serves one request; asks the store, which heeds cancellation",
+    "control/execute.py::_give_space_back_though_cancelled": "ends at a deadline; its caller raises the cancellation",
     "control/membership.py::join": "ends at a deadline, and asks the store, which heeds cancellation",
     "control/pace.py::next": "waits for an event only",
     "proxy/pool.py::_connect_unix": "catches BlockingIOError of a call that does not wait",
@@ -25,6 +26,7 @@ ALLOWED_LOOPS = {
 # Cancellations that are not `stop`, and why.
 ALLOWED_CANCELS = {
     "assemble/running.py::heard": "a second signal ends the start or the stop of the whole product",
+    "control/execute.py::_give_space_back_though_cancelled": "one removal of a half-made volume, which is fenced",
     "control/flights.py::cancel": "one effect, which ends by itself and reports",
     "proxy/client.py::_let_go": "one question of a client that has gone",
     "proxy/front.py::stop": "a timer, not a task",
