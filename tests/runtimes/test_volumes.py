@@ -265,6 +265,39 @@ def test_a_tree_is_given_away_whole_and_its_top_last(tmp_path: Path, monkeypatch
     assert not top.exists()
 
 
+@pytest.mark.anyio
+async def test_a_cancelled_start_does_not_wait_until_a_large_home_has_changed_hands(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past the deadline of `loops.stop` the process would end, and all workspaces with it."""
+    must_have(os.getuid() == 0, "root, to have several users")
+    home = await machine.home()
+    inner = machine.process.places.volume(home) / "home"
+    for number in range(100):
+        (inner / f"{number}").touch()
+    os.chown(inner, 4321, 4321)
+    chown, given, is_at_it, goes_on = os.chown, [], threading.Event(), threading.Event()
+
+    def slow(name: str, user: int, group: int, **more: Any) -> None:
+        is_at_it.set()
+        goes_on.wait(30)
+        given.append(name)
+        chown(name, user, group, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chown", slow)
+        starting = asyncio.create_task(machine.up(machine.serving(home)))
+        await until(is_at_it.is_set)
+        starting.cancel()
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.wait({starting})
+    assert len(given) == 1
+    assert inner.stat().st_uid == 4321, "the next start begins again"
+    await machine.up(machine.serving(home))
+    assert {path.stat().st_uid for path in inner.iterdir()} == {inner.stat().st_uid}
+
+
 def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volumes = Volumes(places(tmp_path))
     volumes.open_root()

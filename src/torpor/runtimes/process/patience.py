@@ -1,14 +1,14 @@
 """How is something brought to its end though whoever waits for it is cancelled?"""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def to_the_end(work: Awaitable[T]) -> T:
-    """Finish it though we are cancelled meanwhile; the cancellation is raised afterwards."""
+async def to_the_end(work: Awaitable[T], on_cancel: Callable[[], None] = lambda: None) -> T:
+    """Finish it though we are cancelled meanwhile; the cancellation is raised afterwards. `on_cancel` may cut it short."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -18,6 +18,7 @@ async def to_the_end(work: Awaitable[T]) -> T:
             if task.cancelled():
                 raise
             cancelled = error
+            on_cancel()
         except BaseException:
             break
     if cancelled is not None:

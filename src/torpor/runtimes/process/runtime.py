@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -352,10 +353,15 @@ class ProcessRuntime:
             if current is not None:
                 await current.stop(self._options.grace_s)
                 self._containers.pop(home.workspace_id, None)
-            await self._on_disk(self._volumes.own, home, equipment.confinement.user_of(home.workspace_id))
+            await self._own(home, equipment.confinement.user_of(home.workspace_id))
             supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs, self._on_change)
             await supervisor.start()
             self._containers[home.workspace_id] = supervisor
+
+    async def _own(self, home: Home, user: int | None) -> None:
+        """A million files take minutes: when the caller is cancelled, the rest is left to the next start."""
+        given_up = threading.Event()
+        await to_the_end(asyncio.to_thread(self._volumes.own, home, user, given_up.is_set), on_cancel=given_up.set)
 
     async def _require_marker(self, home: Home) -> None:
         seen = await self._on_disk(self._volumes.seen, home)

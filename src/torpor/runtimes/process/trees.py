@@ -39,12 +39,14 @@ def remove_tree(path: Path) -> None:
         log.warning("tree_not_removed", path=str(path), why=str(troubles[0]), troubles=len(troubles))
 
 
-def give_tree(top: Path, user: int) -> None:
+def give_tree(top: Path, user: int, is_given_up: Callable[[], bool] = lambda: False) -> None:
     """Make a whole home its user's: one that was restored from another machine's archive belongs to a stranger.
 
-    The top comes last: whoever looks at its owner knows whether all of this was done.
+    The top comes last: its owner tells whether all of this was done. Given up half-way, it raises; the next call does it all.
     """
     for directory, name, _ in _bottom_up(top, _raise):
+        if is_given_up():
+            raise InterruptedError(errno.EINTR, "given up half-way", str(top))
         # chown drops set-user-id bits, and that is right: the archive's owner was another.
         os.chown(name, user, user, dir_fd=directory, follow_symlinks=False)
     os.chown(top, user, user, follow_symlinks=False)

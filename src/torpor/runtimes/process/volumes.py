@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from torpor.domain.errors import Code, Failed, Unavailable
@@ -151,12 +151,12 @@ class Volumes:
             with translated(Code.CONTAINER_START_FAILED, "cannot note that the volume is opened"):
                 volume_files.write_opened(self._places.volume(home), revision)
 
-    def own(self, home: Home, user: int | None) -> None:
-        """Make the home belong to the user that runs the workspace now."""
+    def own(self, home: Home, user: int | None, is_given_up: Callable[[], bool] = lambda: False) -> None:
+        """Make the home belong to the user that runs the workspace now. `is_given_up`: asked for each of its files."""
         path = self.home_path(home)
         if user is not None and path.stat().st_uid != user:
             with translated(Code.CONTAINER_START_FAILED, "cannot give the home to its user"):
-                give_tree(path, user)
+                give_tree(path, user, is_given_up)
 
     def grave_of(self, home: Home) -> Path:
         """A new one with each call. It is known before the rename, so that it is burned whatever the rename raises."""
