@@ -56,7 +56,7 @@ def asking(activity: Activity) -> Ask:
             memory_s = await activity.memory_s()
         except Unavailable as out:
             raise BusOut(out.message) from out
-        return {workspace_id: BusSays(use.connections, use.idle_timer_s, memory_s) for workspace_id, use in uses.items()}
+        return {one: BusSays(use.connections, use.idle_timer_s, memory_s, use.busy) for one, use in uses.items()}
 
     return ask
 

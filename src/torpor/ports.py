@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from torpor.domain.busy import Work
 from torpor.domain.records import ArchiveKey, Marker, Survey
 
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -213,6 +214,10 @@ class Runtime(Protocol):
         """
         ...
 
+    async def work(self) -> Mapping[str, Work]:
+        """What the processes of each running container do, by workspace. A container that cannot be looked at is missing."""
+        ...
+
     async def stop_all(self) -> None:
         """Torpor is going away. Engines that hold containers by themselves leave them; the others end them."""
         ...
@@ -306,6 +311,8 @@ class Use:
     """Live ones: each has a lease that has not run out."""
     idle_timer_s: float | None = None
     """Seconds left; None: it has run out."""
+    busy: str = ""
+    """What its processes are busy with, in words for people; empty: with nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +330,10 @@ class Activity(Protocol):
 
     async def renew(self, leases: Mapping[str, frozenset[str]], *, lease_s: float) -> None:
         """These connections (by workspace) are live for another `lease_s`."""
+        ...
+
+    async def busy(self, with_what: Mapping[str, str], *, lease_s: float) -> None:
+        """The processes of these workspaces are busy, for another `lease_s`."""
         ...
 
     async def release(self, closed: Sequence[Closed]) -> None:

@@ -111,6 +111,10 @@ class Settings(BaseModel):
     connection_lease: float = Field(
         30, ge=2, le=3600, description="Seconds after which a connection through a proxy that died is forgotten."
     )
+    foreground_ttl: Seconds = Field(
+        8 * 3600,
+        description="Seconds after its last input, output or CPU use for which a terminal's foreground command keeps it awake.",
+    )
     gc: Literal["on", "off"] = Field(
         "on", description="Whether archives are collected at all; `off` while a database is restored from a backup."
     )

@@ -40,6 +40,7 @@ ALLOWED = {
         control/test_sharing.py::test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider
         control/test_sharing.py::test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider
         control/test_sharing.py::test_the_latch_holds_for_what_is_being_tried_again_and_stops_its_deadline
+        e2e/test_busy.py::stays
         e2e/test_idle.py::test_limits_hold_over_several_processes_when_fifty_start_at_once
         proxy/test_cut_off.py::test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed
         proxy/test_front.py::test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed

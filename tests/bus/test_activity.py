@@ -47,6 +47,20 @@ def activity(bus: Bus) -> Activity:
     return Activity(bus)
 
 
+async def test_what_is_busy_is_told_with_what_until_its_lease_runs_out(activity: Activity) -> None:
+    await activity.busy({"w": "the command 'make' runs in a terminal", "x": "it uses 7% of a core"}, lease_s=0.3)
+    assert await activity.uses(["w", "x", "y"]) == {
+        "w": Use(busy="the command 'make' runs in a terminal"),
+        "x": Use(busy="it uses 7% of a core"),
+        "y": Use(),
+    }
+
+    async def is_forgotten() -> bool:
+        return await activity.uses(["w", "x"]) == {"w": Use(), "x": Use()}
+
+    await until(is_forgotten)
+
+
 async def test_nobody_has_used_what_was_never_heard_of(activity: Activity) -> None:
     assert await activity.uses(["a", "b"]) == {"a": Use(0, None), "b": Use(0, None)}
     assert await activity.uses([]) == {}

@@ -415,6 +415,14 @@ class RuntimeContract:
             assert seen.container is None
             assert seen.volumes == {SeenVolume(1, marker_of(home))}
 
+    async def test_what_runs_does_work_and_what_is_stopped_does_none(self, world: World) -> None:
+        home = await running(world)
+        work = (await world.runtime.work())[home.workspace_id]
+        assert (work.template, work.foregrounds) == (world.serving(home).program.template, ())
+        assert work.cpu_s >= 0
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert home.workspace_id not in await world.runtime.work()
+
     async def test_a_program_that_ends_by_itself_leaves_its_last_words(self, world: World) -> None:
         home = await running(world)
         await world.end_program(home.workspace_id, 3, "goodbye")

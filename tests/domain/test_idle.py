@@ -58,6 +58,7 @@ HINDRANCES: dict[Because, dict[str, Any]] = {
     Because.UNDER_WAY: {"row": {"operation": Operation.STOPPING}},
     Because.HELD: {"leases": (lease(0.001),)},
     Because.CONNECTED: {"bus": BusSays(1, None, 1e9)},
+    Because.BUSY: {"bus": BusSays(0, None, 1e9, "the command 'sleep 600' runs in a terminal")},
     Because.IDLE_TIMER: {"bus": BusSays(0, 0.001, 1e9)},
     Because.USED_LATELY: {"row": {"last_access_at": later(0.001 - TTL_S)}},
     Because.BUS_OUT: {"bus": None},

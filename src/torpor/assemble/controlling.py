@@ -12,6 +12,7 @@ from torpor import archive_directory, metrics
 from torpor.activity import Touch, asking
 from torpor.api import wire
 from torpor.assemble import engines
+from torpor.control.busy_watch import BusyWatch
 from torpor.control.census import Census
 from torpor.control.collector import Collector
 from torpor.control.controller import Controller, Listeners
@@ -32,6 +33,7 @@ from torpor.store.collecting import CollectingStore
 from torpor.store.database import Database
 from torpor.store.events import Outbox
 from torpor.store.for_controller import ControllerStore
+from torpor.templates.catalogue import counts_cpu
 from torpor.using import Using
 
 log = structlog.get_logger()
@@ -103,6 +105,17 @@ async def coordinator(
     )
     metrics.reconcile_lag_seconds.set_function(lambda: made.last_look_age_s or float("nan"))
     return made
+
+
+def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: Using) -> BusyWatch:
+    return BusyWatch(
+        runtime,
+        activity,
+        lease_s=settings.connection_lease,
+        foreground_ttl_s=settings.foreground_ttl,
+        counts_cpu=counts_cpu,
+        write_down=using.seen_in_use,
+    )
 
 
 async def require_our_store(archives: Archives, database: Database, settings: Settings) -> None:

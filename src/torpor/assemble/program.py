@@ -128,6 +128,8 @@ async def _start(
     if coordinator is not None:
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
+        watch = controlling.busy_watch(settings, runtime, activity, using)
+        await stack.enter_async_context(background(watch.run(), "busy"))
     if Part.PROXY in parts:
         behind = Behind(ServiceStore(database), EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
         await stack.enter_async_context(doors.open(behind))

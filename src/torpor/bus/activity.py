@@ -2,6 +2,7 @@
 
     ws_conn:{id}      sorted set: a connection and the millisecond at which its lease runs out; gone with its last lease
     idle_timer:{id}   there while the timer runs
+    ws_busy:{id}      what its processes are busy with, in words; gone when its controller has not said so for a lease
     torpor:memory     since when this run of the server has known everything: the millisecond, the run's id, and how many
                       keys it had thrown out by then for want of memory
 
@@ -52,12 +53,14 @@ for at = 1, #KEYS, 2 do
 end
 """
 
-# For each pair of keys: how many leases have not run out, and how many milliseconds the timer has left (negative: none).
+# For each three keys: how many leases have not run out, how many milliseconds the timer has left (negative: none), and what it
+# is busy with.
 USES = f"""{NOW}
 local uses = {{}}
-for at = 1, #KEYS, 2 do
+for at = 1, #KEYS, 3 do
     table.insert(uses, redis.call('ZCOUNT', KEYS[at], string.format('(%d', now), '+inf'))
     table.insert(uses, redis.call('PTTL', KEYS[at + 1]))
+    table.insert(uses, redis.call('GET', KEYS[at + 2]) or '')
 end
 return uses
 """
@@ -86,6 +89,10 @@ def connections_key(workspace_id: str) -> str:
 
 def timer_key(workspace_id: str) -> str:
     return f"idle_timer:{workspace_id}"
+
+
+def busy_key(workspace_id: str) -> str:
+    return f"ws_busy:{workspace_id}"
 
 
 def milliseconds(seconds: float) -> int:
@@ -135,16 +142,22 @@ class Activity:
                 *(("SET", timer_key(workspace_id), "", "PX", milliseconds(left_s)) for workspace_id, left_s in idle_s.items())
             )
 
+    async def busy(self, with_what: Mapping[str, str], *, lease_s: float) -> None:
+        if with_what:
+            await self._bus.ask(
+                *(("SET", busy_key(one), words, "PX", milliseconds(lease_s)) for one, words in with_what.items())
+            )
+
     async def uses(self, workspace_ids: Sequence[str]) -> Mapping[str, Use]:
         commands = [
-            script(USES, [key for workspace_id in part for key in (connections_key(workspace_id), timer_key(workspace_id))])
+            script(USES, [key for one in part for key in (connections_key(one), timer_key(one), busy_key(one))])
             for part in parts(workspace_ids)
         ]
         answers = await self._bus.ask(*commands) if commands else []
-        numbers = iter([number for answer in answers for number in answer])
+        found = iter([one for answer in answers for one in answer])
         return {
-            workspace_id: Use(connections, left_ms / 1000 if left_ms >= 0 else None)
-            for workspace_id, connections, left_ms in zip(workspace_ids, numbers, numbers, strict=True)
+            workspace_id: Use(connections, left_ms / 1000 if left_ms >= 0 else None, busy.decode(errors="replace"))
+            for workspace_id, connections, left_ms, busy in zip(workspace_ids, found, found, found, strict=True)
         }
 
     async def memory_s(self) -> float:

@@ -56,6 +56,8 @@ class IdleWatch:
             for due in page:
                 if isinstance(decide(Facts(due.workspace, (), None, self._lease_s, due.now)), GoDown):
                     await self._let_sleep(due.workspace, Wish.ARCHIVED, term)
+        # Asked though no workspace may be due: from the first question on, the bus knows how far back its memory reaches.
+        await self._ask(())
         idle = [workspace async for page in self._pages(Wish.STANDBY) for workspace in await self._idle_among(page, term)]
         if idle:
             await asyncio.sleep(self._lease_s * CONFIRM_AFTER_PART)
@@ -107,11 +109,11 @@ class IdleWatch:
 
 
 def _used_ago_s(page: Sequence[Due], says: Mapping[str, BusSays]) -> dict[str, float]:
-    """Whose connection is live is used now; an idle timer was started its whole length before it runs out."""
+    """One with a live connection or busy processes is used now; an idle timer was started its whole length before its end."""
     ago_s: dict[str, float] = {}
     for due in page:
         workspace, said = due.workspace, says[due.workspace.id]
-        if said.connections:
+        if said.connections or said.busy:
             ago_s[workspace.id] = 0
         elif said.idle_timer_s is not None:
             ago_s[workspace.id] = max(0, workspace.standby_ttl_s - said.idle_timer_s)

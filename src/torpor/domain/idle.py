@@ -33,6 +33,8 @@ class BusSays:
     connections: int
     idle_timer_s: float | None
     memory_s: float
+    busy: str = ""
+    """What its processes are busy with, in words for people; empty: with nothing."""
 
 
 class Because(StrEnum):
@@ -43,6 +45,7 @@ class Because(StrEnum):
     UNDER_WAY = "UNDER_WAY"
     HELD = "HELD"
     CONNECTED = "CONNECTED"
+    BUSY = "BUSY"
     IDLE_TIMER = "IDLE_TIMER"
     USED_LATELY = "USED_LATELY"
     BUS_OUT = "BUS_OUT"
@@ -138,6 +141,11 @@ def _connected(facts: Facts) -> Iterator[StayAwake]:
         yield StayAwake(Because.CONNECTED, "a connection to it is in use" if count == 1 else f"{count} connections are in use")
 
 
+def _busy(facts: Facts) -> Iterator[StayAwake]:
+    if facts.bus is not None and facts.bus.busy:
+        yield StayAwake(Because.BUSY, facts.bus.busy)
+
+
 def _idle_timer(facts: Facts) -> Iterator[StayAwake]:
     if facts.bus is not None and facts.bus.idle_timer_s is not None:
         left_s = min(facts.bus.idle_timer_s, facts.workspace.standby_ttl_s)
@@ -179,7 +187,7 @@ def _bus_forgot(facts: Facts) -> Iterator[StayAwake]:
 Rung: TypeAlias = Callable[[Facts], Iterator[StayAwake]]
 
 LADDER: Mapping[Wish, tuple[Rung, ...]] = {
-    Wish.STANDBY: (_in_trouble, _under_way, _held, _connected, _idle_timer, _running_lately, _bus_out, _bus_forgot),
+    Wish.STANDBY: (_in_trouble, _under_way, _held, _connected, _busy, _idle_timer, _running_lately, _bus_out, _bus_forgot),
     # Nothing runs there, so nobody can be connected to it.
     Wish.ARCHIVED: (_in_trouble, _under_way, _standing_by_lately),
 }

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.names import volume_name
 from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
@@ -96,6 +97,8 @@ class FakeWorld:
     address: Address | None = None
     """Where every running container answers."""
     starts_ready: bool = True
+    work: dict[str, Work] = field(default_factory=dict)
+    """What the processes of a container are said to do, by workspace."""
     runtime_out: bool = False
     archives_out: bool = False
     observed_slowly_s: float = 0.0
@@ -247,6 +250,13 @@ class FakeRuntime:
         return FakeShell(
             lambda: self._world.containers.get(workspace_id) is held and held.ended is None, columns=columns, rows=rows
         )
+
+    async def work(self) -> Mapping[str, Work]:
+        """Its containers hold no process; `FakeWorld.work` says what they do."""
+        self._require_provider()
+        running = {name: held for name, held in self._world.containers.items() if held.ended is None}
+        idle = {name: Work(held.container.program.template, 0.0) for name, held in running.items()}
+        return {name: self._world.work.get(name, work) for name, work in idle.items()}
 
     async def stop_all(self) -> None:
         self._world.containers.clear()

@@ -31,6 +31,8 @@ class Template:
     packages: tuple[str, ...]
     takes_command: bool
     """The workspace brings its own command, and the template has none."""
+    cpu_keeps_awake: bool = True
+    """A workspace whose programs use the CPU is not stopped."""
 
 
 def template(name: str) -> Template:
@@ -120,7 +122,14 @@ def parse(file: str, text: str) -> Template:
         environment=MappingProxyType(dict(written.get("environment", {}))),
         packages=tuple(written.get("packages", ())),
         takes_command=takes_command,
+        cpu_keeps_awake=written.get("cpu_keeps_awake", True),
     )
+
+
+def counts_cpu(name: str) -> bool:
+    """Whether the CPU use of a workspace of this template keeps it awake; one of a template that is gone does."""
+    found = templates().get(name)
+    return found is None or found.cpu_keeps_awake
 
 
 def wrong(file: str, field: str, fault: str) -> Hopeless:
@@ -159,7 +168,7 @@ def packages_fault(value: Any) -> str | None:
     return f"{loose[0]!r} is not pinned as name==version" if loose else None
 
 
-def takes_command_fault(value: Any) -> str | None:
+def yes_or_no_fault(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be true or false"
 
 
@@ -180,5 +189,6 @@ FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "command": command_fault,
     "environment": environment_fault,
     "packages": packages_fault,
-    "takes_command": takes_command_fault,
+    "takes_command": yes_or_no_fault,
+    "cpu_keeps_awake": yes_or_no_fault,
 }

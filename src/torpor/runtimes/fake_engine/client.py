@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torpor.domain.busy import Work
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
 from torpor.loops import Loop, begin, heeding_cancellation, stop
@@ -232,6 +233,9 @@ class RemoteFake:
             raise Unavailable(f"no fake engine answers at {self._programs}: {error}") from error
         writer.write(preamble(workspace_id, SHELL))
         return FramedShell(reader, writer, columns=columns, rows=rows)
+
+    async def work(self) -> Mapping[str, Work]:
+        return {name: Work(template, cpu_s) for name, template, cpu_s in await self._line.look("work")}
 
     async def stop_all(self) -> None:
         """The engine holds its containers by itself."""

@@ -95,6 +95,10 @@ class _Engine:
         self.world.volumes[Home(*home)].lose_small_files()
 
 
+async def _work(engine: _Engine) -> Words:
+    return [[name, work.template, work.cpu_s] for name, work in (await engine.runtime.work()).items()]
+
+
 async def _logs(engine: _Engine, workspace_id: str, tail: int) -> Words:
     return [text_of(line) async for line in engine.runtime.logs(workspace_id, tail=tail)]
 
@@ -154,6 +158,7 @@ EFFECTS: Mapping[str, Verb] = {
 LOOKS: Mapping[str, Verb] = {
     "world": lambda engine, _: engine.runtime.world(),
     "observe": lambda engine, _, only: _observe(engine, only),
+    "work": lambda engine, _: _work(engine),
     "execute": lambda engine, _, *said: _execute(engine, *said),
     "require_running": lambda engine, _, workspace_id: _require_running(engine, workspace_id),
     "logs": lambda engine, _, *said: _logs(engine, *said),

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
 from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, Shell
@@ -387,6 +388,11 @@ class ProcessRuntime:
         if supervisor is None or not supervisor.is_running:
             raise Refused("not_running", f"workspace {workspace_id} has no running container")
         return supervisor
+
+    async def work(self) -> Mapping[str, Work]:
+        supervisors = dict(self._containers)
+        found = await asyncio.to_thread(lambda: {name: supervisor.work() for name, supervisor in supervisors.items()})
+        return {name: work for name, work in found.items() if work is not None}
 
     async def stop_all(self) -> None:
         async def stop(workspace_id: str) -> None:

@@ -12,6 +12,7 @@ from typing import IO, NamedTuple
 
 import structlog
 
+from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.program import Orders
@@ -28,6 +29,7 @@ from torpor.runtimes.process.placeholders import Known, mentioned
 from torpor.runtimes.process.places import Places, make_run_directory, short
 from torpor.runtimes.process.tools import ToolFailed, find
 from torpor.runtimes.process.trees import remove_tree
+from torpor.runtimes.process.work import cpu_and_foregrounds
 
 log = structlog.get_logger()
 
@@ -257,6 +259,22 @@ class Supervisor:
                 self.ended = Ended(code, self._log.last_lines)
             self._gone.set()
             self._on_change(self._id)
+
+    def work(self) -> Work | None:
+        """What its processes have done so far; None when it does not run. Blocks: call it in a thread."""
+        spawned, cgroups = self._spawned, self._equipment.cgroups
+        if spawned is None or not self.is_running:
+            return None
+        if cgroups is not None:
+            pids = cgroups.members(self._name)
+        elif self._equipment.confinement.bubblewrap is not None:
+            identity = processes.identify(spawned.pid)
+            pids = {one.pid for one in processes.tree(identity)} if identity is not None else set()
+        else:
+            pids = {one.pid for one in processes.marked(self._mark)}
+        cpu_s, foregrounds = cpu_and_foregrounds(pids)
+        counted_s = cgroups.cpu_s(self._name) if cgroups is not None else None
+        return Work(self.container.program.template, cpu_s if counted_s is None else counted_s, foregrounds)
 
     def reopened(self, revision: int) -> None:
         """Asked for again while it runs: it is the container of this revision now."""

@@ -1,0 +1,78 @@
+"""Tell the bus which workspaces are busy, so that the idle watch does not stop them.
+
+Each controller looks at the containers of its own runtime. What it tells is remembered for one lease, like a connection.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from torpor.activity import TURN_S, FallBack, WriteDown, not_written, patience_s
+from torpor.domain.busy import Work, WorkHistory, busy_with, remember
+from torpor.domain.errors import Unavailable
+from torpor.loops import Loop
+from torpor.ports import Activity, Runtime
+
+# Of a lease: two looks may fail before what the last one told runs out.
+LOOK_AFTER_PART = 1 / 3
+# How long a runtime may take to look at all of its processes.
+LOOKING_S = 30.0
+
+
+class BusyWatch:
+    def __init__(
+        self,
+        runtime: Runtime,
+        activity: Activity,
+        *,
+        lease_s: float,
+        foreground_ttl_s: float,
+        counts_cpu: Callable[[str], bool],
+        write_down: WriteDown = not_written,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`counts_cpu`: whether the CPU use of a workspace of this template keeps it awake."""
+        self._runtime = runtime
+        self._activity = activity
+        self._lease_s = lease_s
+        self._foreground_ttl_s = foreground_ttl_s
+        self._counts_cpu = counts_cpu
+        self._monotonic = monotonic
+        self._fall_back = FallBack(write_down, lease_s=lease_s, now=monotonic)
+        self._histories: Mapping[str, WorkHistory] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        every_s = self._lease_s * LOOK_AFTER_PART
+        try:
+            await Loop("busy", self.look, interval_s=every_s, turn_s=LOOKING_S + TURN_S).run()
+        finally:
+            await self._fall_back.close()
+
+    async def look(self) -> None:
+        """One look at every container, and one message about those that are busy."""
+        async with asyncio.timeout(LOOKING_S):
+            works = await self._runtime.work()
+        now = self._monotonic()
+        self._histories = {one: remember(self._histories.get(one, WorkHistory()), work, now) for one, work in works.items()}
+        busy = {one: words for one, work in works.items() if (words := self._busy_with(one, work, now)) is not None}
+        if busy:
+            await self._tell(busy)
+
+    def _busy_with(self, workspace_id: str, work: Work, now: float) -> str | None:
+        return busy_with(
+            self._histories[workspace_id],
+            work,
+            now,
+            foreground_ttl_s=self._foreground_ttl_s,
+            counts_cpu=self._counts_cpu(work.template),
+        )
+
+    async def _tell(self, busy: Mapping[str, str]) -> None:
+        try:
+            async with asyncio.timeout(patience_s(self._lease_s)):
+                await self._activity.busy(busy, lease_s=self._lease_s)
+        except (Unavailable, TimeoutError) as out:
+            # It may be only this process that cannot reach the bus, and the leader can.
+            self._fall_back.use(tuple(busy))
+            raise Unavailable(f"the bus was not told which workspaces are busy: {str(out) or 'no answer in time'}") from out

@@ -1,0 +1,78 @@
+"""Look at what the processes of a container do: their CPU time, and the foreground command of each terminal.
+
+Asked of the kernel from outside, so nothing inside needs to tell. Everything here blocks: call it in a thread.
+"""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.domain.busy import Foreground
+from torpor.runtimes.process.processes import stat_fields
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Places in /proc/PID/stat, counted from the state on.
+GROUP_TO_FOREGROUND = slice(2, 6)
+"""Group, session, terminal, and the group in the foreground of that."""
+CPU_TIMES = slice(11, 15)
+"""In user and kernel mode, its own and that of children that have ended."""
+LONGEST_COMMAND_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    group: int
+    session: int
+    terminal: int
+    foreground_group: int
+    cpu_s: float
+
+
+def cpu_and_foregrounds(pids: Iterable[int]) -> tuple[float, tuple[Foreground, ...]]:
+    """Return the CPU seconds of these processes, and the foreground commands of their terminals."""
+    processes = {pid: process for pid in pids if (process := _process(pid)) is not None}
+    leaders = [pid for pid, process in processes.items() if pid == process.session and process.terminal]
+    found = [one for leader in sorted(leaders) if (one := _foreground(leader, processes)) is not None]
+    return sum(process.cpu_s for process in processes.values()), tuple(found)
+
+
+def _process(pid: int) -> _Process | None:
+    """None when it has ended meanwhile."""
+    try:
+        fields = stat_fields(pid)
+        group, session, terminal, foreground_group = map(int, fields[GROUP_TO_FOREGROUND])
+        return _Process(group, session, terminal, foreground_group, sum(map(int, fields[CPU_TIMES])) / TICKS_PER_S)
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _foreground(leader: int, processes: Mapping[int, _Process]) -> Foreground | None:
+    """What runs in the terminal of this session; None when that is its shell."""
+    shell = processes[leader]
+    group = shell.foreground_group
+    members = [pid for pid, process in processes.items() if (process.session, process.group) == (leader, group)]
+    if group == shell.group or not members:
+        return None
+    first = group if group in members else min(members)
+    cpu_s = sum(processes[pid].cpu_s for pid in members)
+    return Foreground(shell.terminal, group, _command(first), cpu_s, _quiet_s(leader, shell.terminal))
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError), Path(f"/proc/{pid}/cmdline").open("rb") as file:
+        return file.read(LONGEST_COMMAND_BYTES).rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    return "?"
+
+
+def _quiet_s(leader: int, terminal: int) -> float | None:
+    """Since its last input (the kernel writes it down as access) or output (as modification), to about eight seconds."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{leader}/fd"):  # noqa: PTH208
+            facts = os.stat(f"/proc/{leader}/fd/{name}")  # noqa: PTH116
+            if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == terminal:
+                return time.time() - max(facts.st_atime, facts.st_mtime)
+    return None

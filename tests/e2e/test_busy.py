@@ -1,0 +1,96 @@
+"""Is a workspace at work left alone, and one that only looks so stopped? The real product, with real processes."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+
+from tests.e2e.product import Product, product
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+TTL_S = 2
+LEASE_S = 3
+FOREGROUND_TTL_S = 20
+# Long enough for a workspace that is not busy to have been stopped several times over.
+STAYS_S = 3 * (TTL_S + LEASE_S)
+HASTE = {"TORPOR_TTL_INTERVAL": "0.5", "TORPOR_CONNECTION_LEASE": str(LEASE_S), "TORPOR_STANDBY_TTL": str(TTL_S)}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    with product(tmp_path_factory.mktemp("busy"), TORPOR_MAX_RUNNING_PER_USER="9", **HASTE) as running:
+        yield running
+
+
+def type_in_the_browser(here: Product, name: str, line: bytes) -> None:
+    """Type a line into a terminal of its page and close the tab; the shell lives on."""
+
+    async def visit() -> None:
+        headers = {"X-Torpor-Token": here.token}
+        address = f"ws://{name}.localhost:{here.port}/pty?session={secrets.token_hex(8)}&cols=80&rows=24"
+        async with connect(address, host="127.0.0.1", port=here.port, additional_headers=headers) as terminal:
+            await terminal.send(line)
+            said = b""
+            async with asyncio.timeout(30):
+                while line.strip() not in said:
+                    piece = await terminal.recv()
+                    said += piece if isinstance(piece, bytes) else b""
+
+    asyncio.run(visit())
+
+
+def in_background(here: Product, name: str, script: str) -> None:
+    # A process that still belongs to the command when that ends, ends with it.
+    begin = f"setsid sh -c 'touch begun; {script}' >/dev/null 2>&1 & until [ -e begun ]; do sleep 0.1; done"
+    here.ok("exec", name, "--", "sh", "-c", begin)
+
+
+def stays(here: Product, name: str, because: str) -> None:
+    wait_until(lambda: because in here.ok("explain", name), otherwise=lambda: here.ok("explain", name))
+    until = time.monotonic() + STAYS_S
+    while time.monotonic() < until:
+        assert here.show(name)["desired_state"] == "RUNNING", here.ok("explain", name)
+        time.sleep(0.5)
+
+
+def sleeps(here: Product, name: str) -> None:
+    here.until(name, lambda seen: seen["desired_state"] == "STANDBY")
+
+
+def test_a_command_in_the_browsers_terminal_is_not_killed(here: Product) -> None:
+    here.ok("create", "sleeper", "--wait")
+    type_in_the_browser(here, "sleeper", b"sleep 600\n")
+    stays(here, "sleeper", "the command 'sleep 600' runs in a terminal")
+    here.ok("exec", "sleeper", "--", "pkill", "-f", "sleep 600")
+    sleeps(here, "sleeper")
+
+
+def test_a_loop_in_the_background_is_not_killed(here: Product) -> None:
+    here.ok("create", "burner", "--wait")
+    # It needs three seconds of CPU time to be five percent of a minute, and a busy machine takes its time for them.
+    here.ok("hold", "burner", "--for", "10s", "--reason", "the loop begins")
+    in_background(here, "burner", "while :; do :; done")
+    stays(here, "burner", "of a core")
+    here.ok("delete", "burner", "--purge", "--wait")
+
+
+def test_an_idle_daemon_keeps_nothing_awake(here: Product) -> None:
+    here.ok("create", "daemon", "--wait")
+    in_background(here, "daemon", "exec sleep 601")
+    sleeps(here, "daemon")
+
+
+def test_an_editor_that_is_not_used_stops_after_its_time(tmp_path: Path) -> None:
+    with product(tmp_path, TORPOR_FOREGROUND_TTL=str(FOREGROUND_TTL_S), **HASTE) as here:
+        here.ok("create", "editor", "--wait")
+        began = time.monotonic()
+        type_in_the_browser(here, "editor", b"cat\n")
+        wait_until(lambda: "the command 'cat' runs" in here.ok("explain", "editor"))
+        sleeps(here, "editor")
+        assert time.monotonic() - began > FOREGROUND_TTL_S
