@@ -84,7 +84,7 @@ def make_app(
         dependencies=[Depends(ruled)],
     )
     app.state.door = door = Door(accounts, hosts)
-    app.add_middleware(ShortBodies)
+    app.add_middleware(ShortBodies, guard=ruled)
     translate_refusals(app)
     for router in (
         session_routes(accounts, oidc_name=provider.options.name if provider is not None else None),

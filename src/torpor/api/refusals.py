@@ -62,7 +62,7 @@ STATUS_OF: Mapping[str, int] = {
 
 PROBLEM = "application/problem+json"
 # What the framework itself refuses.
-HTTP_CODES: Mapping[int, str] = {404: "no_such_call", 405: "method_not_allowed", 413: "too_large"}
+HTTP_CODES: Mapping[int, str] = {404: "no_such_call", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
 
 # How errors look, for the API's own description.
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -104,6 +104,10 @@ def translate_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error.__cause__, Refused):
+            return await _refused(_request, error.__cause__)
+        if isinstance(error.__cause__, Unavailable):
+            return await _unavailable(_request, error.__cause__)
         if error.status_code == 400:
             # The body is not even text: told like everything else that the framework cannot read.
             return problem(422, "bad_request", str(error.detail))
