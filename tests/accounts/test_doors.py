@@ -146,7 +146,7 @@ async def test_a_session_that_ends_while_a_door_is_being_opened_takes_the_door_w
 @pytest.mark.usefixtures("orderly")
 async def test_a_door_that_is_opened_while_its_session_ends_stays_shut(here: People, knock: Knock) -> None:
     async with here.store.writing() as ending:
-        await ending._lock_sessions(knock.session.user.id)
+        await ending._lock_credentials(knock.session.user.id)
         opening = asyncio.create_task(refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)))
         await until_waiting(here)
         assert await ending.end(knock.session.user.id, knock.session.credential_id, How.SESSION) is not None

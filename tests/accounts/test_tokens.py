@@ -3,8 +3,8 @@
 import pytest
 
 from tests.accounts.people import HOME, People
-from tests.accounts.test_sessions import refusal
-from torpor.accounts import TOKEN_PREFIX, How, digest
+from tests.accounts.test_sessions import another_process, ended, refusal, watched
+from torpor.accounts import TOKEN_PREFIX, Caller, How, digest
 from torpor.accounts.accounts import TOKENS_AT_MOST, Identity
 from torpor.domain.access import EVERY_SCOPE, Scope
 
@@ -138,6 +138,62 @@ async def test_what_was_revoked_meanwhile_makes_no_token(here: People) -> None:
     await here.accounts.revoke(session, made.id)
     assert await refusal(here.accounts.make_token(thief, "another", {Scope.READ}, None)) == "unauthorized"
     assert await here.accounts.tokens(session) == []
+
+
+async def descendants(here: People) -> tuple[Caller, list[Caller]]:
+    """A session, and tokens of which each but the first was created with the one before."""
+    await here.sign_up("ada")
+    session = await here.session("ada")
+    chain = [session]
+    for label in ("first", "second", "third"):
+        _, secret = await here.accounts.make_token(chain[-1], label, EVERY_SCOPE, None)
+        chain.append(await here.accounts.recognise(secret))
+    return session, chain[1:]
+
+
+async def test_a_revoked_token_takes_the_tokens_created_with_it_along_and_closes_what_is_open(here: People) -> None:
+    session, (first, second, third) = await descendants(here)
+    other, _ = await here.accounts.make_token(session, "other", {Scope.READ}, None)
+    async with another_process(here) as there, watched(there, session, first, second, third) as (open_session, *open_tokens):
+        await here.accounts.revoke(session, first.credential_id)
+        await ended(*open_tokens)
+        assert not open_session.done()
+    for caller in (first, second, third):
+        assert await refusal(here.accounts.recognise_again(caller)) == "unauthorized"
+    assert [one.id for one in await here.accounts.tokens(session)] == [other.id]
+    (entry,) = await here.audited("token.revoke")
+    assert sorted(entry["detail"]["also_revoked"]) == sorted([second.credential_id, third.credential_id])
+
+
+async def test_the_creator_of_a_revoked_token_stays(here: People) -> None:
+    session, (first, second, third) = await descendants(here)
+    await here.accounts.revoke(session, second.credential_id)
+    assert await refusal(here.accounts.recognise_again(third)) == "unauthorized"
+    assert [one.id for one in await here.accounts.tokens(session)] == [first.credential_id]
+
+
+async def test_a_token_that_ends_everything_else_stays_without_its_creator(here: People) -> None:
+    session, (first, second, third) = await descendants(here)
+    await here.accounts.end_all(second, "ada")
+    await here.accounts.recognise_again(second)
+    for caller in (session, first, third):
+        assert await refusal(here.accounts.recognise_again(caller)) == "unauthorized"
+
+
+async def test_a_replaced_token_of_the_machine_takes_the_tokens_created_with_it_along(here: People) -> None:
+    _, secret = await here.accounts.make_token(here.admin, "child", {Scope.READ}, None)
+    child = await here.accounts.recognise(secret)
+    async with another_process(here) as there, watched(there, child) as (open_child,):
+        await here.accounts.ensure_token(here.admin.user, "test", "torpor_other")
+        await ended(open_child)
+    assert await refusal(here.accounts.recognise(secret)) == "unauthorized"
+
+
+async def test_a_token_gets_no_scope_that_its_creator_has_lost_meanwhile(here: People) -> None:
+    """The caller was recognised while the token still had it."""
+    await here.db.execute("UPDATE tokens SET scopes = '{read,account}' WHERE digest = $1", digest("torpor_root"))
+    assert await refusal(here.accounts.make_token(here.admin, "more", {Scope.MANAGE}, None)) == "scope_missing"
+    await here.accounts.make_token(here.admin, "same", {Scope.READ}, None)
 
 
 async def test_a_token_sets_no_password(here: People) -> None:

@@ -15,6 +15,7 @@ SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename = $1
         ("tokens", "(expires_at)"),
         ("tokens", "(user_id, kind, created_at)"),
         ("tokens", "(parent_id)"),
+        ("tokens", "(creator_id)"),
         ("door_codes", "(session_id)"),
         ("audit", "(user_id, id)"),
         ("audit", "(username, id)"),

@@ -251,7 +251,7 @@ class Accounts:
     ) -> tuple[Credential, str]:
         """The token's row, and the token itself, which nobody can be told again.
 
-        A token makes none that may more than it, or for longer. What it has made does not end when it is revoked.
+        A token creates none with more scopes or a longer life than its own, and those it has created are revoked with it.
         """
         label = label.strip()
         if not 1 <= len(label) <= LONGEST_LABEL or not label.isprintable():
@@ -260,14 +260,16 @@ class Accounts:
             raise Refused("bad_token", f"a token lives for 1 to {LONGEST_TOKEN_LIFE_S} seconds, or without end")
         if not scopes:
             raise Refused("bad_token", f"say what the token is for: {', '.join(Scope)}")
-        beyond = sorted(set(scopes) - caller.scopes)
-        if beyond:
-            raise Refused("scope_missing", f"a token cannot make one that may more than itself: {', '.join(beyond)}")
         secret = new_token()
         async with self._store.writing() as writing:
-            await writing.lock_user(caller.user.id)
-            if not await writing.hold_credential(caller.credential_id):
+            account = await writing.lock_user(caller.user.id)
+            creator = await writing.hold_credential(caller.credential_id)
+            if account is None or creator is None:
                 raise _unknown()
+            # As they are now: the caller was recognised a moment ago.
+            beyond = sorted(set(scopes) - to_caller(account.user, creator).scopes)
+            if beyond:
+                raise Refused("scope_missing", f"a token cannot make one that may more than itself: {', '.join(beyond)}")
             if len(await writing.credentials(caller.user.id, How.TOKEN)) >= TOKENS_AT_MOST:
                 raise Refused("too_many_tokens", f"a user has at most {TOKENS_AT_MOST} tokens; revoke one that is not used")
             new = NewCredential(
@@ -278,7 +280,8 @@ class Accounts:
                 scopes=frozenset(scopes),
                 made_from=caller.came_from,
                 lives_s=lives_s,
-                until=caller.expires_at if caller.how is How.TOKEN else None,
+                until=creator.expires_at if caller.how is How.TOKEN else None,
+                creator_id=creator.id if caller.how is How.TOKEN else None,
             )
             made = await writing.create_credential(new)
             await writing.audit(caller.entry("token.create", detail={"id": made.id, "label": label, "scopes": sorted(scopes)}))
@@ -288,7 +291,7 @@ class Accounts:
         return await self._store.credentials(caller.user.id, How.TOKEN)
 
     async def revoke(self, caller: Caller, token_id: str) -> None:
-        """One of their own."""
+        """One of their own, with every token that was created with it."""
         await self._end(caller, token_id, How.TOKEN, "token.revoke", f"there is no token {token_id!r} of yours")
 
     # ── users ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -536,7 +539,9 @@ class Accounts:
             ended = await writing.end(caller.user.id, credential_id, how)
             if ended is None:
                 raise Refused("not_found", unknown)
-            await writing.audit(caller.entry(action, detail={"id": credential_id, "label": ended.label}))
+            also = [one for one in ended.ids if one != credential_id] if how is How.TOKEN else []
+            detail = {"id": credential_id, "label": ended.label, **({"also_revoked": also} if also else {})}
+            await writing.audit(caller.entry(action, detail=detail))
         await self._revocations.revoked(*ended.ids)
 
 

@@ -77,6 +77,8 @@ class NewCredential:
     lives_s: float | None = None
     until: datetime | None = None
     """However long it lives, it is not good after this."""
+    creator_id: str | None = None
+    """The token it was created with, and with which it is revoked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Ended:
 
     label: str
     ids: tuple[str, ...]
-    """Its own, and those of the doors that went with it."""
+    """Its own, and those of the doors and tokens that were created with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +242,14 @@ class PeopleWriting:
             new.user_agent,
             new.lives_s,
             new.until,
+            _id(new.creator_id),
         )
         return _to_credential(row)
 
-    async def hold_credential(self, credential_id: str) -> bool:
-        """Whether it is still good; if so, it is until this transaction has ended."""
-        return await self._connection.fetchrow(PEOPLE["hold_credential"], uuid.UUID(credential_id)) is not None
+    async def hold_credential(self, credential_id: str) -> Credential | None:
+        """As it is now, if it is still good; then it is until this transaction has ended."""
+        row = await self._connection.fetchrow(PEOPLE["hold_credential"], uuid.UUID(credential_id))
+        return _to_credential(row) if row else None
 
     async def credentials(self, user_id: str, kind: str) -> Sequence[Credential]:
         rows = await self._connection.fetch(PEOPLE["credentials_of"], uuid.UUID(user_id), kind)
@@ -253,21 +257,24 @@ class PeopleWriting:
 
     async def end(self, user_id: str, credential_id: str, kind: str) -> Ended | None:
         """One of this user's; None when there is none of this kind."""
-        await self._lock_sessions(user_id)
+        await self._lock_credentials(user_id)
         row = await self._connection.fetchrow(PEOPLE["end_credential"], uuid.UUID(credential_id), uuid.UUID(user_id), kind)
-        return Ended(row["label"], (str(row["id"]), *map(str, row["doors"]))) if row else None
+        return Ended(row["label"], (str(row["id"]), *map(str, row["created"]))) if row else None
 
     async def end_credentials(self, user_id: str, kinds: Collection[str], *, but: str | None = None) -> frozenset[str]:
-        await self._lock_sessions(user_id)
+        await self._lock_credentials(user_id)
+        if but is not None:
+            await self._connection.execute(PEOPLE["forget_creator"], uuid.UUID(but), uuid.UUID(user_id))
         ended = await self._connection.fetch(PEOPLE["end_credentials"], uuid.UUID(user_id), list(kinds), _id(but))
         return _ids(ended)
 
     async def end_oldest_sessions(self, user_id: str, *, keep: int) -> frozenset[str]:
-        await self._lock_sessions(user_id)
+        await self._lock_credentials(user_id)
         return _ids(await self._connection.fetch(PEOPLE["end_oldest_sessions"], uuid.UUID(user_id), keep))
 
     async def ensure_token(self, user_id: str, label: str, digest: bytes, scopes: Collection[str]) -> frozenset[str]:
         """This one is good, and no other under this label: those that were."""
+        await self._lock_credentials(user_id)
         ended = await self._connection.fetch(PEOPLE["delete_tokens_labelled"], uuid.UUID(user_id), label, digest)
         await self._connection.execute(PEOPLE["ensure_token"], uuid.uuid4(), uuid.UUID(user_id), label, digest, sorted(scopes))
         return _ids(ended)
@@ -304,9 +311,10 @@ class PeopleWriting:
         session_id, workspace_id = uuid.UUID(code.session_id), uuid.UUID(code.workspace_id)
         return _ids(await self._connection.fetch(PEOPLE["end_oldest_doors"], session_id, workspace_id, keep))
 
-    async def _lock_sessions(self, user_id: str) -> None:
-        """Else a door could be opened meanwhile that would end with its session, but that nobody is told of."""
-        await self._connection.execute(PEOPLE["lock_sessions"], uuid.UUID(user_id))
+    async def _lock_credentials(self, user_id: str) -> None:
+        """Else a door or token could be created meanwhile that would end with its creator without being announced."""
+        await self._connection.execute(PEOPLE["lock_user"], uuid.UUID(user_id))
+        await self._connection.execute(PEOPLE["lock_credentials"], uuid.UUID(user_id))
 
 
 def _id(text: str | None) -> uuid.UUID | None:

@@ -67,13 +67,13 @@ WHERE tokens.id = free.id;
 
 -- name: create_credential
 -- Only the digest is kept. It ends after so long, and by then at the latest; without either it has no end.
-INSERT INTO tokens (id, user_id, kind, label, digest, scopes, made_from, user_agent, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, LEAST(now() + make_interval(secs => $9::double precision), $10::timestamptz))
+INSERT INTO tokens (id, user_id, kind, label, digest, scopes, made_from, user_agent, expires_at, creator_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, LEAST(now() + make_interval(secs => $9::double precision), $10::timestamptz), $11)
 RETURNING *;
 
 -- name: hold_credential
 -- It is still good, and does not end before this transaction has.
-SELECT id FROM tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp()) FOR KEY SHARE;
+SELECT * FROM tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > clock_timestamp()) FOR KEY SHARE;
 
 -- name: create_door
 -- By leave of a session that still holds, and for no longer than that.
@@ -90,15 +90,24 @@ SELECT * FROM tokens
 WHERE user_id = $1 AND kind = $2 AND (expires_at IS NULL OR expires_at > clock_timestamp())
 ORDER BY created_at DESC, id;
 
--- name: lock_sessions
--- No further door is opened by leave of any of a user's sessions before this transaction has ended.
-SELECT id FROM tokens WHERE user_id = $1 AND kind = 'SESSION' ORDER BY id FOR UPDATE;
+-- name: lock_credentials
+-- No further door or token is created with any of a user's sessions and tokens before this transaction has ended. The oldest
+-- first: a creator is locked before its tokens, in the order in which deletions cascade.
+SELECT id FROM tokens WHERE user_id = $1 AND kind <> 'DOOR' ORDER BY created_at, id FOR UPDATE;
 
 -- name: end_credential
--- It, and every door that was opened by its leave.
-WITH doors AS (SELECT id FROM tokens WHERE parent_id = $1),
+-- It, every door that was opened by its leave, and every token that was created with it, directly or not.
+WITH RECURSIVE created AS (
+         SELECT id FROM tokens WHERE parent_id = $1 OR creator_id = $1
+         UNION
+         SELECT tokens.id FROM tokens JOIN created ON tokens.creator_id = created.id
+     ),
      ended AS (DELETE FROM tokens WHERE id = $1 AND user_id = $2 AND kind = $3 RETURNING id, label)
-SELECT ended.id, ended.label, ARRAY(SELECT doors.id FROM doors) AS doors FROM ended;
+SELECT ended.id, ended.label, ARRAY(SELECT created.id FROM created) AS created FROM ended;
+
+-- name: forget_creator
+-- A token that is kept while its creator is revoked.
+UPDATE tokens SET creator_id = NULL WHERE id = $1 AND user_id = $2;
 
 -- name: end_credentials
 -- Every one of a user of these kinds, but one (or none) with the doors that were opened by its leave.
@@ -130,8 +139,13 @@ DELETE FROM tokens WHERE id IN (
 DELETE FROM door_codes WHERE digest IN (SELECT digest FROM door_codes WHERE expires_at < now() FOR UPDATE SKIP LOCKED);
 
 -- name: delete_tokens_labelled
--- But for this very one.
-DELETE FROM tokens WHERE user_id = $1 AND kind = 'TOKEN' AND label = $2 AND digest <> $3 RETURNING id;
+-- But for this very one; with every token that was created with them, directly or not.
+WITH RECURSIVE ended AS (
+    SELECT id FROM tokens WHERE user_id = $1 AND kind = 'TOKEN' AND label = $2 AND digest <> $3
+    UNION
+    SELECT tokens.id FROM tokens JOIN ended ON tokens.creator_id = ended.id
+)
+DELETE FROM tokens WHERE id IN (SELECT id FROM ended) RETURNING id;
 
 -- name: ensure_token
 -- This very token is good for everything its user may, whatever became of it before.
