@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Torpor
-from tests.cli.records import AT, explanation, workspace
+from tests.cli.records import AT, error, explanation, workspace
 from tests.cli.stand_in import TOKEN, Answer, StandIn
+from torpor.cli.ends import ExitCode
 from torpor.cli.main import wants_json
 
 LOOK = f"GET /workspaces/{workspace()['id']}"
@@ -102,11 +103,44 @@ def test_templates(torpor: Torpor, api: StandIn) -> None:
     assert torpor("templates", "--json").json == {"items": items}
 
 
-def test_logs_are_passed_on_as_they_are(torpor: Torpor, api: StandIn) -> None:
-    api.answer("GET /workspaces/demo/logs", Answer(200, b"one\n\xfftwo", "text/plain"))
-    assert torpor("logs", "demo", "--tail", "7").out == b"one\n\xfftwo"
+def test_logs_are_escaped_and_raw_ones_passed_on_as_they_are(torpor: Torpor, api: StandIn) -> None:
+    written = b"one\n\xfftwo \x1b]0;owned\x07 \xc2\x9b2J"
+    api.answer("GET /workspaces/demo/logs", Answer(200, written, "text/plain"))
+    assert torpor("logs", "demo", "--tail", "7").out == rb"one" b"\n" rb"\xfftwo \x1b]0;owned\x07 \x9b2J"
     assert api.asked[0].target == "/workspaces/demo/logs?tail=7"
-    assert torpor("logs", "demo", "--json").json == {"items": ["one", "\ufffdtwo"]}
+    assert torpor("logs", "demo", "--raw").out == written
+    assert torpor("logs", "demo", "--json").json == {"items": ["one", "\ufffdtwo \x1b]0;owned\x07 \x9b2J"]}
+    assert b"\xc2\x9b" not in torpor("logs", "demo", "--json").out
+    assert torpor("logs", "demo", "--raw", "--json").code == ExitCode.USAGE
+
+
+HOSTILE = "\x1b[2J\x9b31m\x07\u202e"
+
+
+def test_what_others_wrote_does_not_control_the_terminal(torpor: Torpor, api: StandIn) -> None:
+    """Neither as a result nor as an error, and no line of theirs looks like one of ours."""
+    lease = {"id": "1", "reason": f"{HOSTILE}\nroot", "created_by": "eve", "created_at": AT, "expires_at": AT}
+    api.answer("GET /workspaces/demo/leases", {"items": [lease]})
+    api.answer("POST /workspaces/demo/leases", lease)
+    api.answer("GET /workspaces/demo", workspace(error=error(message=HOSTILE)))
+    api.answer("GET /workspaces/demo/explain", explanation(summary=HOSTILE))
+    api.refuse("GET /workspaces/other", 409, "conflict", HOSTILE)
+    for words in (
+        ["hold", "demo"],
+        ["hold", "demo", "--for", "1h", "--reason", "x"],
+        ["hold", "demo", "--json"],
+        ["show", "demo"],
+        ["explain", "demo"],
+        ["explain", "demo", "--json"],
+        ["show", "other"],
+        ["show", "other", "--json"],
+    ):
+        ended = torpor(*words)
+        shown = (ended.out + ended.err).decode()
+        assert not set(HOSTILE) & set(shown) - set("[2J31m"), (words, shown)
+        assert "1b[2J" in shown, words
+    assert "\\nroot" in torpor("hold", "demo").text
+    assert len(torpor("hold", "demo", "--for", "1h", "--reason", "x").text.splitlines()) == 1
 
 
 def test_open_prints_the_address_and_opens_it(

@@ -56,7 +56,7 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: StandIn) -> 
     assert ended.code == 1, "it is gone"
     assert ended.text.splitlines() == [
         "2026-03-01 12:00:00  demo: ARCHIVED, RESTORING 40 %",
-        "2026-03-01 12:00:00  demo: ERROR (RetryExceeded: two\N{REPLACEMENT CHARACTER}[1mlines)",
+        "2026-03-01 12:00:00  demo: ERROR (RetryExceeded: two\\x1b[1mlines)",
     ]
     assert [asked.target for asked in api.asked] == [
         "/workspaces/demo/events?last_event_id=5",

@@ -85,7 +85,7 @@ def test_people_read_well() -> None:
         "last_used_at": None,
         "expires_at": AT,
     }
-    assert words_of(render_people.sessions([session], NOW)).startswith("s1 192.0.2.1 \ufffd[2JFirefox")
+    assert words_of(render_people.sessions([session], NOW)).startswith("s1 192.0.2.1 \\x1b[2JFirefox")
     refused = {
         "at": AT,
         "username": "eve",

@@ -1,5 +1,6 @@
 """Do records read well as text?"""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,18 @@ from tests.cli.records import AT, error, explanation, workspace
 from torpor.cli import render
 from torpor.cli.colours import progress_line
 from torpor.cli.plain import to_text
-from torpor.cli.wording import ago, change_line, clean, duration, reached_line, size, wish_line
+from torpor.cli.wording import (
+    ago,
+    change_line,
+    duration,
+    escaped,
+    escaped_bytes,
+    escaped_json,
+    escaped_line,
+    reached_line,
+    size,
+    wish_line,
+)
 
 NOW = datetime.fromisoformat(AT) + timedelta(minutes=3, seconds=20)
 
@@ -76,7 +88,13 @@ def test_a_size_is_told_in_its_unit(count: int | None, told: str) -> None:
 
 
 def test_what_a_program_wrote_does_not_steer_the_terminal() -> None:
-    assert clean("a\x1b[2Jb\x07\tc\nd") == "a\ufffd[2Jb\ufffd\tc\nd"
+    assert escaped("a\x1b[2Jb\x07\tc\nd\r\ne\rf") == "a\\x1b[2Jb\\x07\tc\nd\r\ne\\rf"
+    assert escaped("\x7f \x9b2J \u202eevil \u2028 \u00f6 \U0001f600") == "\\x7f \\x9b2J \\u202eevil \\u2028 \u00f6 \U0001f600"
+    assert escaped_line("one\ntwo\r\nthree\x00") == "one\\ntwo\\nthree\\x00"
+    assert escaped_bytes(b"one\n\xff\x9b\xc2\x9b\xc3\xb6") == "one\n\\xff\\x9b\\x9b\u00f6"
+    awkward = ["\x00\x1b\x7f\x9b\u202e\n\r\u00f6"]
+    assert json.loads(escaped_json(json.dumps(awkward, ensure_ascii=False))) == awkward
+    assert escaped_json(json.dumps(awkward, ensure_ascii=False)) == '["\\u0000\\u001b\\u007f\\u009b\\u202e\\n\\r\u00f6"]'
     shown = to_text(render.workspace(workspace(error=error(message="\x1b]0;owned\x07")), NOW))
     assert "\x1b" not in shown
     assert "owned" in shown

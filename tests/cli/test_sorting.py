@@ -274,7 +274,7 @@ def test_one_plain_line_for_each_change() -> None:
         "worker 0: Sorting",
         "worker 1: Sampling",
         "worker 0: Sorting (attempt 2)",
-        "worker 1: Sorting\N{REPLACEMENT CHARACTER}[2J",
+        "worker 1: Sorting\\x1b[2J",
     ]
 
 
@@ -340,7 +340,7 @@ def test_how_it_stands_as_a_table() -> None:
     status = replace(job_status(worker(0, "Sorting", 35), worker(None, "Sampling", 10)), reason="lost \x1b[2J")
     text = without_colours(standing(status))
     assert "\x1b" not in text
-    assert text.splitlines()[0] == "Sorting: lost \N{REPLACEMENT CHARACTER}[2J"
+    assert text.splitlines()[0] == "Sorting: lost \\x1b[2J"
     assert ["0", "Sorting", "35", "%", "95.4", "MiB", "0.5", "s", "ago", "h:1", "host-0", "-"] in [
         line.split() for line in text.splitlines()
     ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torpor.cli.commands import app_of, asked_for
-from torpor.cli.output import show_bytes
+from torpor.cli.output import show_text
 from torpor.cli.quick import command_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def answer(words: Sequence[str]) -> int:
     with contextlib.suppress(Exception):
         found = candidates(command_of(app_of(asked_for(words[:-1]))), _without_equals(words))
         lines = [f"{word}\t{' '.join(means.split())}" if means else word for word, means in found if _HARMLESS.fullmatch(word)]
-        show_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+        show_text("".join(f"{line}\n" for line in lines))
     return 0
 
 

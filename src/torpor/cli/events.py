@@ -1,6 +1,5 @@
 """events: follow what changes, as it does."""
 
-import json
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -10,7 +9,7 @@ import typer
 
 from torpor.cli.completing import workspace_names
 from torpor.cli.ends import Ended, ExitCode
-from torpor.cli.output import say, show_bytes
+from torpor.cli.output import say, show_json_line, show_line
 from torpor.cli.place import api_here
 from torpor.cli.words import Json
 
@@ -47,8 +46,7 @@ def events(
     try:
         with api_here() as api:
             for event in follow(api, name, None if since is None else str(since)):
-                line = json.dumps(event, ensure_ascii=False) if as_json else event_line(event, local)
-                show_bytes(f"{line}\n".encode("utf-8", "replace"))
+                show_json_line(event) if as_json else show_line(event_line(event, local))
     except KeyboardInterrupt:
         # This is how it is meant to end: there is nothing to say about it.
         raise typer.Exit(ExitCode.INTERRUPTED) from None

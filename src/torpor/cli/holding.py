@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torpor.cli.ends import usage
-from torpor.cli.output import show, show_bytes, show_json
+from torpor.cli.output import show, show_json, show_line
 from torpor.cli.place import api_here
 from torpor.cli.words import Json, Name
 
@@ -58,12 +58,9 @@ def _begin(api: "Api", name: str, reason: str, seconds: float, *, as_json: bool)
     if as_json:
         show_json(lease)
         return
-    from torpor.cli.wording import clean
-
-    line = (
+    show_line(
         f"{name} stays awake until {lease['expires_at']} ({lease['reason']}); `torpor hold {name} --end {lease['id']}` ends it"
     )
-    show_bytes(clean(line).encode() + b"\n")
 
 
 def _list(api: "Api", name: str, *, as_json: bool) -> None:
@@ -82,9 +79,9 @@ def _end(api: "Api", name: str, lease_id: str, *, as_json: bool) -> None:
     if as_json:
         show_json({"items": left})
     elif lease_id != ALL:
-        show_bytes(f"{name} is no longer held awake by {lease_id}\n".encode())
+        show_line(f"{name} is no longer held awake by {lease_id}")
     elif left:
         # Whoever may only use it ends what is their own.
-        show_bytes(f"{name} is no longer held awake by you; it still is by others (`torpor hold {name}` lists them)\n".encode())
+        show_line(f"{name} is no longer held awake by you; it still is by others (`torpor hold {name}` lists them)")
     else:
-        show_bytes(f"{name} is no longer held awake\n".encode())
+        show_line(f"{name} is no longer held awake")

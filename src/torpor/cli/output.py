@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from torpor.cli.shapes import Drawn
-from torpor.cli.wording import clean
+from torpor.cli.wording import escaped, escaped_json, escaped_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,14 +35,28 @@ def show(drawn: "Drawn | RenderableType") -> None:
 
 
 def show_json(answer: Any) -> None:
-    show_bytes(json.dumps(answer, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+    _show(escaped_json(json.dumps(answer, indent=2, ensure_ascii=False)) + "\n")
+
+
+def show_json_line(answer: Any) -> None:
+    _show(escaped_json(json.dumps(answer, ensure_ascii=False)) + "\n")
 
 
 def show_line(line: str) -> None:
-    show_bytes(f"{clean(line)}\n".encode("utf-8", "replace"))
+    _show(f"{escaped_line(line)}\n")
+
+
+def show_text(text: str) -> None:
+    """Of several lines, as they are."""
+    _show(escaped(text))
+
+
+def _show(text: str) -> None:
+    show_bytes(text.encode("utf-8", "replace"))
 
 
 def show_bytes(content: bytes) -> None:
+    """Unchanged: only what was asked for as bytes, and what is our own."""
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
@@ -50,7 +64,7 @@ def show_bytes(content: bytes) -> None:
 
 def say(line: str) -> None:
     """To standard error: what is for people while standard output is for the result."""
-    print(line, file=sys.stderr, flush=True)
+    print(escaped(line), file=sys.stderr, flush=True)
 
 
 def console(*, stderr: bool = False) -> "Console":

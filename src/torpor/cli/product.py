@@ -12,7 +12,7 @@ import typer
 
 from torpor.cli.ends import Ended, ExitCode, usage
 from torpor.cli.output import show as show_text
-from torpor.cli.output import show_bytes, show_json
+from torpor.cli.output import show_bytes, show_json, show_line
 from torpor.cli.place import api_here, settings_here
 from torpor.cli.running import already_running, argv_of, is_torpor, running_pid
 from torpor.cli.words import Data, Json
@@ -103,7 +103,7 @@ def down(
                 advice=f"it may still do so; {place / LOG_FILE} may say why, if it was detached",
             )
         time.sleep(POLL_S)
-    show_json({"pid": pid}) if as_json else show_bytes(f"torpor has stopped (process {pid})\n".encode())
+    show_json({"pid": pid}) if as_json else show_line(f"torpor has stopped (process {pid})")
 
 
 def doctor(data: Data = None, as_json: Json = False) -> None:
@@ -132,7 +132,7 @@ def release(
     """Say that homes which disappeared at once are really gone."""
     with api_here() as api:
         api.release(provider)
-    show_json({"released": provider}) if as_json else show_bytes(f"{provider} is no longer held back\n".encode())
+    show_json({"released": provider}) if as_json else show_line(f"{provider} is no longer held back")
 
 
 def migrate(as_json: Json = False) -> None:

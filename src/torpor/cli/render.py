@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from torpor.cli.shapes import Column, Drawn, Facts, Group, Table, Text, facts, line, table, text
-from torpor.cli.wording import ago, duration, size, standing_words, times, trouble_words
+from torpor.cli.wording import ago, duration, escaped_line, size, standing_words, times, trouble_words
 
 Record = Mapping[str, Any]
 
@@ -152,7 +152,7 @@ def holds(items: Sequence[Record], now: datetime) -> Drawn:
         [
             [
                 text(item["id"]),
-                text(item["reason"]),
+                text(escaped_line(item["reason"])),
                 text(item["created_by"]),
                 text(ago(item["created_at"], now)),
                 text(ago(item["expires_at"], now)),

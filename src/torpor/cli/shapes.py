@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from torpor.cli.wording import NOTHING, clean
+from torpor.cli.wording import NOTHING, escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ Drawn: TypeAlias = Text | Table | Facts | Group
 
 
 def text(value: object, style: str = "") -> Text:
-    """Any value, `-` for none; what a program in a workspace wrote does not steer the terminal that shows it."""
-    return Text((Piece(NOTHING, "dim"),)) if value is None else Text((Piece(clean(value), style),))
+    """Any value, `-` for none; control characters in it are escaped."""
+    return Text((Piece(NOTHING, "dim"),)) if value is None else Text((Piece(escaped(value), style),))
 
 
 def line(*parts: Text | str) -> Text:
-    pieces = [(Piece(clean(part)),) if isinstance(part, str) else part.pieces for part in parts]
+    pieces = [(Piece(escaped(part)),) if isinstance(part, str) else part.pieces for part in parts]
     return Text(tuple(piece for some in pieces for piece in some))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torpor.cli.output import console, say
-from torpor.cli.wording import clean
+from torpor.cli.wording import escaped
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -85,7 +85,7 @@ class Bars:
     def tell(self, line: str) -> None:
         # Whatever else is written while bars are drawn would stand in the midst of them.
         self._live.stop()
-        self._tell(clean(line))
+        self._tell(escaped(line))
         self._live.start()
 
 
@@ -103,12 +103,12 @@ class Lines:
             self._changed(name_of(worker), state_words(worker))
 
     def tell(self, line: str) -> None:
-        self._tell(clean(line))
+        self._tell(escaped(line))
 
     def _changed(self, name: str, words: str) -> None:
         if self._last.get(name) != words:
             self._last[name] = words
-            self._change(clean(f"{name}: {words}"))
+            self._change(escaped(f"{name}: {words}"))
 
 
 class Mark(NamedTuple):

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torpor.cli.sort_progress import name_of, sorted_bytes, state_words
-from torpor.cli.wording import NOTHING, clean, duration, size
+from torpor.cli.wording import NOTHING, duration, escaped, size
 from torpor.sort.report import plain_history
 from torpor.sort.status import JobStatus, WorkerStatus
 
@@ -101,9 +101,9 @@ def plain(status: JobStatus) -> dict[str, Any]:
 
 
 def _headline(status: JobStatus) -> Text:
-    line = Text(clean(status.state), STATE_STYLE.get(status.state, "bold"))
+    line = Text(escaped(status.state), STATE_STYLE.get(status.state, "bold"))
     why = status.reason or status.message
-    line.append(clean(f": {why}") if why else "", "")
+    line.append(escaped(f": {why}") if why else "", "")
     if len(status.workers) < status.expected:
         line.append(f" ({len(status.workers)} of {status.expected} workers are there)", "dim")
     return line
@@ -123,4 +123,4 @@ def _speed(bytes_per_second: float | None) -> str:
 
 
 def _text(value: object, style: str = "") -> Text:
-    return Text(clean(value), style)
+    return Text(escaped(value), style)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torpor.cli.ends import Ended, ExitCode, usage
-from torpor.cli.output import say, show, show_bytes, show_json
+from torpor.cli.output import say, show, show_bytes, show_json, show_line, show_text
 from torpor.cli.sort_ends import told
 from torpor.cli.sort_words import (
     Delimiter,
@@ -189,7 +189,7 @@ def master(
         from torpor.sort.master import serve_job
 
         # With --json standard output is for the report alone.
-        with following(say if as_json else _show_line) as follow, polling(follow) as begin:
+        with following(say if as_json else show_line) as follow, polling(follow) as begin:
             done = serve_job(replace(options, say=follow.tell), started=lambda mastery: begin(mastery.status))
     finish(done, page_file, as_json=as_json)
 
@@ -311,7 +311,7 @@ def generate(
         with counting("generating", records * GENSORT.length) as progress:
             made = make(records, file, ascii=as_ascii, first=seed, skew=skew, threads=threads, progress=progress)
     plain = {"file": str(file), "records": made.records, "size_bytes": made.size}
-    show_json(plain) if as_json else _show_line(f"{file}: {made.records:,} records, {made.size:,} bytes")
+    show_json(plain) if as_json else show_line(f"{file}: {made.records:,} records, {made.size:,} bytes")
 
 
 @app.command()
@@ -350,21 +350,16 @@ def validate(
         "first_key": None if found.first_key is None else found.first_key.hex(),
         "last_key": None if found.last_key is None else found.last_key.hex(),
     }
-    show_json(plain) if as_json else show_bytes(f"{summary(found).rstrip()}\n".encode())
+    show_json(plain) if as_json else show_text(f"{summary(found).rstrip()}\n")
     raise typer.Exit(ExitCode.OK if found.in_order else ExitCode.REFUSED)
 
 
-def _show_line(line: str) -> None:
-    show_bytes(f"{line}\n".encode())
-
-
 def finish(report: "JobReport", page_file: Path | None, *, as_json: bool) -> None:
-    from torpor.cli.wording import clean
     from torpor.sort.report import Outcome, as_plain, as_text
 
     written = _write_page(report, page_file)
     if not as_json:
-        show_bytes(clean(as_text(report)).encode())
+        show_text(as_text(report))
     if report.outcome is Outcome.FAILED:
         raise Ended(
             ExitCode.ENDED_IN_ERROR,

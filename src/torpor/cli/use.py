@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from torpor.cli.ends import Ended, ExitCode
-from torpor.cli.output import say, show_bytes, show_json, show_line
+from torpor.cli.ends import Ended, ExitCode, usage
+from torpor.cli.output import say, show_bytes, show_json, show_line, show_text
 from torpor.cli.place import api_here
 from torpor.cli.words import Json, Name
 
@@ -42,15 +42,22 @@ def exec_(
 def logs(
     name: Name,
     tail: Annotated[int, typer.Option("--tail", metavar="N", min=1, help="How many of the last lines.")] = 200,
+    raw: Annotated[bool, typer.Option("--raw", help="The bytes as they are, with control characters.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What its program wrote."""
+    """What its program wrote; control characters are escaped."""
+    if raw and as_json:
+        raise usage("--raw and --json are two different forms", "leave one of them out")
     with api_here() as api:
         text = api.logs(name, tail)
     if as_json:
         show_json({"items": text.decode("utf-8", "replace").splitlines()})
-    else:
+    elif raw:
         show_bytes(text)
+    else:
+        from torpor.cli.wording import escaped_bytes
+
+        show_text(escaped_bytes(text))
 
 
 def open_(

@@ -9,7 +9,8 @@ NOTHING = "-"
 
 _STEPS = ((60, "s", 1), (3600, "min", 60), (86_400, "h", 3600), (float("inf"), "days", 86_400))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control characters (a line end may have its carriage return), and what turns the direction of text or breaks a line unseen.
+_CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def ago(when: str | None, now: datetime) -> str:
@@ -58,9 +59,28 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def clean(text: object) -> str:
-    """What a program in a workspace may have written must not steer the terminal that shows it."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
+def escaped(text: object) -> str:
+    """Text for a terminal: control characters stand as `\\x1b`, so that users and programs do not control who reads it."""
+    return _CONTROL.sub(_as_escape, str(text))
+
+
+def escaped_line(text: object) -> str:
+    """The same for what stands in one line: a line end would begin a line that looks like ours."""
+    return escaped(text).replace("\r\n", "\n").replace("\n", "\\n")
+
+
+def escaped_bytes(content: bytes) -> str:
+    """What a program wrote; bytes that are no UTF-8 are escaped as well."""
+    return escaped(content.decode("utf-8", "backslashreplace"))
+
+
+def escaped_json(text: str) -> str:
+    """Of JSON, whose meaning stays the same."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def standing_words(workspace: Mapping[str, Any]) -> str:
@@ -79,7 +99,7 @@ def trouble_words(workspace: Mapping[str, Any]) -> str:
     if error is None:
         return ""
     counted = "" if error["is_terminal"] else f", failed {times(error['error_count'])} so far and is tried again"
-    return clean(f"{error['reason']}: {error['message']}{counted}")
+    return escaped_line(f"{error['reason']}: {error['message']}{counted}")
 
 
 def change_line(workspace: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ from torpor.cli.completing import template_names
 from torpor.cli.ends import Ended, ExitCode, usage
 from torpor.cli.output import say, show_json, show_line
 from torpor.cli.place import api_here
-from torpor.cli.wording import clean
 from torpor.cli.words import Json, Name, Timeout, Wait
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def create(
     with api_here() as api:
         made = api.create(wanted)
         for warning in made.get("warnings", ()):
-            say(f"torpor: warning: {clean(warning)}")
+            say(f"torpor: warning: {warning}")
         _conclude(api, made, wait=wait, timeout_s=timeout, as_json=as_json)
 
 
