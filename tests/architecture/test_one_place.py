@@ -15,6 +15,7 @@ from torpor.runtimes.process.placeholders import Known
 SOURCE = Path(torpor.__file__).parent
 # Said by `torpor up` and the front before there is an API, or by the command line itself.
 NOT_OVER_HTTP = {
+    "admin_exists",
     "another_archive_store",
     "archives_lost",
     "bad_role",

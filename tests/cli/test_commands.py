@@ -385,6 +385,21 @@ def test_migrate_needs_a_database(torpor: Torpor) -> None:
     assert ended.json["code"] == "bad_setting"
 
 
+def test_migrate_creates_the_first_administrator(
+    torpor: Torpor, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORPOR_DATABASE_URL", empty_database_url)
+    ended = torpor("migrate", "--admin", "eve", "--json")
+    assert ended.code == 0
+    assert ended.json["admin"]["username"] == "eve"
+    assert len(ended.json["admin"]["password"]) >= 16
+    again = torpor("migrate", "--admin", "eve").text.splitlines()
+    assert again[0] == "the schema is up to date"
+    assert again[1].startswith("created administrator eve with the one-time password ")
+    other = torpor("migrate", "--admin", "ada", "--json")
+    assert (other.code, other.json["code"]) == (1, "admin_exists")
+
+
 def test_up_in_json_needs_detach(torpor: Torpor) -> None:
     assert torpor("up", "--json").code == 2
 

@@ -166,7 +166,9 @@ class Accounts:
             # It was changed while this one was being looked at.
             if now is None or now.password != stored or not now.user.is_active:
                 raise _bad_credentials()
-            if checked.newer is not None:
+            if now.is_one_time:
+                await writing.set_password(account.user.id, None)
+            elif checked.newer is not None:
                 await writing.set_password(account.user.id, checked.newer)
             token, ended = await self._begin_session(writing, now.user, Visit(came_from, user_agent), "password")
         await self._revocations.revoked(*ended)

@@ -135,29 +135,45 @@ def release(
     show_json({"released": provider}) if as_json else show_line(f"{provider} is no longer held back")
 
 
-def migrate(as_json: Json = False) -> None:
+def migrate(
+    admin: Annotated[
+        str | None,
+        typer.Option("--admin", metavar="NAME", help="Also create the first administrator.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Bring an external database to this version's schema."""
     settings = settings_here()
-    applied = _migrate(settings)
+    url = _database_url(settings)
+    import asyncio
+
+    from torpor.store.migrate import migrate as bring_up_to_date
+
+    applied = list(asyncio.run(bring_up_to_date(url)))
+    if not as_json:
+        for line in [f"applied {name}" for name in applied] or ["the schema is up to date"]:
+            show_line(line)
+    told: dict[str, object] = {"items": applied}
+    if admin is not None:
+        from torpor.assemble.first_admin import create_first_admin
+
+        password = asyncio.run(create_first_admin(url, admin))
+        told["admin"] = {"username": admin, "password": password}
+        if not as_json:
+            show_line(f"created administrator {admin} with the one-time password {password}")
+            show_line(f"sign in at {settings.base_url}, then set your own password on the page Account")
     if as_json:
-        show_json({"items": applied})
-    else:
-        lines = [f"applied {name}" for name in applied] or ["the schema is up to date"]
-        show_bytes(("\n".join(lines) + "\n").encode())
+        show_json(told)
 
 
-def _migrate(settings: "Settings") -> list[str]:
+def _database_url(settings: "Settings") -> str:
     if settings.database_url is None:
         raise usage(
             "there is no database to migrate",
             "set TORPOR_DATABASE_URL or database_url in torpor.toml; `torpor up` migrates its own by itself",
             code="bad_setting",
         )
-    import asyncio
-
-    from torpor.store.migrate import migrate as bring_up_to_date
-
-    return list(asyncio.run(bring_up_to_date(settings.database_url.get_secret_value())))
+    return settings.database_url.get_secret_value()
 
 
 # ── in the background ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -36,6 +36,8 @@ class Account:
     created_at: datetime
     is_from_provider: bool
     """Whether an OIDC provider vouches for this user."""
+    is_one_time: bool = False
+    """The next sign-in with the password uses it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +216,17 @@ class PeopleWriting:
         """Who of those that can sign in are administrators."""
         return frozenset(str(row["id"]) for row in await self._connection.fetch(PEOPLE["lock_administrators"]))
 
+    async def administrators(self) -> frozenset[str]:
+        """The names of those that are active, whether or not they have a password."""
+        return frozenset(row["username"] for row in await self._connection.fetch(PEOPLE["administrators"]))
+
+    async def hold_registry(self) -> None:
+        """No other user is let in and no controller joins until this transaction has ended."""
+        await self._connection.execute(PEOPLE["hold_registry"])
+
     async def users_and_confinements(self) -> tuple[int, Sequence[ControllerConfinement]]:
         """How many users can sign in, and what each live controller confines; both stay so until this transaction has ended."""
-        await self._connection.execute(PEOPLE["hold_registry"])
+        await self.hold_registry()
         users: int = await self._connection.fetchval(PEOPLE["count_users"])
         return users, [one.confinement for one in await members(self._connection)]
 
@@ -226,8 +236,8 @@ class PeopleWriting:
         )
         return _to_account(row)
 
-    async def set_password(self, user_id: str, password: str) -> None:
-        await self._connection.execute(PEOPLE["set_password"], uuid.UUID(user_id), password)
+    async def set_password(self, user_id: str, password: str | None, *, is_one_time: bool = False) -> None:
+        await self._connection.execute(PEOPLE["set_password"], uuid.UUID(user_id), password, is_one_time)
 
     async def create_credential(self, new: NewCredential) -> Credential:
         row = await self._connection.fetchrow(
@@ -342,6 +352,7 @@ def _to_account(row: Mapping[str, Any]) -> Account:
         row["password"],
         row["created_at"],
         row["issuer"] is not None,
+        row["is_one_time"],
     )
 
 

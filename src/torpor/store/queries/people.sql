@@ -32,6 +32,10 @@ SELECT id FROM users
 WHERE is_admin AND is_active AND (password IS NOT NULL OR issuer IS NOT NULL)
 ORDER BY id FOR NO KEY UPDATE;
 
+-- name: administrators
+-- Those that are active, whether or not they have a password.
+SELECT username FROM users WHERE is_admin AND is_active;
+
 -- name: hold_registry
 -- No controller joins and no other user is let in before this transaction has ended (the same lock as in `for_controller.sql`).
 SELECT pg_advisory_xact_lock(hashtext('torpor.controllers'));
@@ -44,7 +48,7 @@ SELECT count(*) FROM users WHERE is_active;
 UPDATE users SET is_admin = $2, is_active = $3, max_running = $4 WHERE id = $1 RETURNING *;
 
 -- name: set_password
-UPDATE users SET password = $2 WHERE id = $1;
+UPDATE users SET password = $2, is_one_time = $3 WHERE id = $1;
 
 -- name: recognise
 -- Who holds this, unless it has expired or they may not come in any more.

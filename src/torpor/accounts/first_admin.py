@@ -1,0 +1,58 @@
+"""Create the first administrator of an installation that does not create one by itself."""
+
+import secrets
+
+from torpor.accounts.passwords import Passwords
+from torpor.domain.errors import Refused
+from torpor.domain.people import check_username
+from torpor.domain.unconfined import admit_user
+from torpor.store.database import once_more
+from torpor.store.people import Entry, NewUser, PeopleStore
+
+
+class FirstAdmin:
+    """For whoever has the database's address: no caller is recognised yet."""
+
+    def __init__(self, store: PeopleStore, passwords: Passwords | None = None) -> None:
+        self._store = store
+        self._passwords = passwords or Passwords()
+
+    @once_more
+    async def create(self, username: str) -> str:
+        """The one-time password of this administrator; Refused `admin_exists` where there is an administrator.
+
+        An administrator who has not signed in, or who has used up the password without setting another, gets a new one.
+        """
+        check_username(username)
+        password = secrets.token_urlsafe(12)
+        hashed = await self._passwords.hash(password)
+        failed = f"administrator {username!r} was not created"
+        known = await self._store.by_name(username)
+        async with self._store.writing() as writing:
+            # Before anything is read: of two at once one sees the other's administrator.
+            await writing.hold_registry()
+            others = await writing.administrators() - {username}
+            if others:
+                raise _exists(failed, min(others))
+            made = await writing.create_user(NewUser(username, is_admin=True))
+            account = made or (await writing.lock_user(known.user.id) if known is not None else None)
+            if account is None or not account.user.is_admin or not account.user.is_active:
+                raise Refused(
+                    "name_taken", f"{failed}: there is a user {username!r} already; choose another name", name=username
+                )
+            if not account.is_one_time and (account.password is not None or account.is_from_provider):
+                raise _exists(failed, username)
+            await writing.set_password(account.user.id, hashed, is_one_time=True)
+            admit_user(*await writing.users_and_confinements(), failed=failed)
+            detail = {"user_id": account.user.id, "username": username, "is_admin": True, "password": "one-time"}
+            action = "user.change" if made is None else "user.create"
+            await writing.audit(Entry(action, username=username, how="SYSTEM", detail=detail))
+        return password
+
+
+def _exists(failed: str, username: str) -> Refused:
+    return Refused(
+        "admin_exists",
+        f"{failed}: there is an administrator {username!r}, who can create others (`torpor users create NAME --admin`)",
+        username=username,
+    )
