@@ -1,5 +1,6 @@
 """Which word counts, and is a wrong one refused with what is allowed?"""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import pytest
 
 from torpor.domain.errors import Refused
 from torpor.domain.knobs import TIMEOUTS_S, Knobs
-from torpor.settings import PREFIX, SECRET, find_toml, load
+from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings, find_toml, load
 
 HOME = {"HOME": "/home/ada"}
+_READ = re.compile(r"""environ(?:ment)?(?:\.get\(|\[)"(TORPOR_[A-Z_]+)""")
 
 
 def test_without_a_word_the_defaults_count() -> None:
@@ -60,6 +62,58 @@ def test_a_wrong_word_is_refused_with_its_name_and_what_is_allowed(environ: dict
         load({**HOME, **environ})
     assert refused.value.code == "bad_setting"
     assert all(word in refused.value.message for word in says)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TORPOR_PROT", "TORPOR_PORT"),
+        ("TORPOR_DATABSE_URL", "TORPOR_DATABASE_URL"),
+        ("TORPOR_STANDBYTTL", "TORPOR_STANDBY_TTL"),
+        ("TORPOR_TOKN", "TORPOR_TOKEN"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest_name(name: str, near: str) -> None:
+    with pytest.raises(Refused) as refused:
+        load({**HOME, name: "hunter2"})
+    assert refused.value.code == "bad_setting"
+    assert refused.value.message == f"the environment's {name} is not a setting; did you mean {near}?"
+
+
+def test_every_misspelt_variable_is_named_also_without_a_near_name() -> None:
+    with pytest.raises(Refused) as refused:
+        load({**HOME, "TORPOR_XYZZYPLUGH": "1", "TORPOR_PROT": "1"})
+    assert refused.value.message.splitlines() == [
+        "the environment's TORPOR_PROT is not a setting; did you mean TORPOR_PORT?",
+        "the environment's TORPOR_XYZZYPLUGH is not a setting",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "1") for name in OTHER_VARIABLES),
+        ("TORPOR_PROT", ""),
+        ("TORPOR_TEST_MARK", "1"),
+        ("TORPOR_SORT_ANYTHING", "1"),
+        ("TORPOR_API_SERVICE_HOST", "10.0.0.1"),
+        ("TORPOR_API_SERVICE_PORT_HTTP", "80"),
+        ("TORPOR_API_PORT", "tcp://10.0.0.1:80"),
+        ("TORPOR_API_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("NO_TORPOR_PROT", "1"),
+    ],
+)
+def test_a_variable_of_others_is_left_alone(name: str, value: str) -> None:
+    assert load({**HOME, name: value}).port == 8080
+
+
+def test_every_variable_that_is_read_somewhere_is_known() -> None:
+    """In the source, the tools, the tests and the Makefile, except those that tests make up as wrong or as a secret."""
+    root = Path(__file__).parents[1]
+    files = [path for folder in ("src", "tools", "tests", "bench") for path in (root / folder).rglob("*.py")]
+    read = {name for path in [root / "Makefile", *files] for name in _READ.findall(path.read_text(encoding="utf-8"))}
+    assert "TORPOR_SETUP_PACKAGES" in read
+    load({**HOME, **dict.fromkeys(read - {PREFIX + name.upper() for name in Settings.model_fields}, "1")})
 
 
 @pytest.mark.parametrize(

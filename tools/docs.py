@@ -23,7 +23,7 @@ from torpor.domain.knobs import TIMEOUTS_S
 from torpor.domain.states import LEVEL, Operation, Phase, Wish
 from torpor.domain.transitions import NEXT_OPERATION, TURNS, Standing
 from torpor.ports import PLACEHOLDERS
-from torpor.settings import PREFIX, SECRET, Settings
+from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings
 from torpor.sort.machine.states import MasterState, WorkerState
 from torpor.templates.catalogue import templates
 
@@ -91,9 +91,19 @@ def settings_page() -> str:
         rows.append((f"`{name}`", f"`{PREFIX}{name.upper()}`", default, f"{field.description}{secret}"))
     intro = (
         "Command line, then environment, then `torpor.toml` (in the current folder, or where `TORPOR_CONFIG` points), then the "
-        "default. A wrong value is refused at the start, with its name and what is allowed.\n"
+        "default. A wrong value is refused at the start, with its name and what is allowed; so is a variable `TORPOR_...` that "
+        "is not listed here, with the nearest name.\n"
     )
-    return DRAWN + "\n".join(("# Settings\n", intro, table(("in torpor.toml", "environment", "default", "what it is"), rows)))
+    others = [(f"`{name}`", meaning) for name, meaning in OTHER_VARIABLES.items()]
+    return DRAWN + "\n".join(
+        (
+            "# Settings\n",
+            intro,
+            table(("in torpor.toml", "environment", "default", "what it is"), rows),
+            "## Other variables\n",
+            table(("environment", "what it is"), others),
+        )
+    )
 
 
 def _default(value: object) -> str:

@@ -4,9 +4,10 @@ Command line, then environment (`TORPOR_` and the name in capitals), then `torpo
 it is handed what it reads. A wrong value is refused with its name, the value, and what is allowed.
 """
 
+import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +23,23 @@ from torpor.domain.states import Operation
 from torpor.folders import SETTINGS_FILE, default_data
 
 PREFIX = "TORPOR_"
+
+# Variables that are no settings, and what they are for.
+OTHER_VARIABLES: Mapping[str, str] = {
+    "TORPOR_CONFIG": "The file with the settings, instead of `torpor.toml` in the current folder.",
+    "TORPOR_URL": "The address of the Torpor that commands ask.",
+    "TORPOR_TOKEN": "The token that commands use.",
+    "TORPOR_TRACEBACK": "Any value: an unexpected error of a command is shown with its traceback.",
+    "TORPOR_WORKSPACE": "Set inside a workspace: its name.",
+    "TORPOR_SETUP_PACKAGES": "`no`: `make` installs no system packages.",
+    "TORPOR_REQUIRE_CONFINEMENT": "`1`: tests that need confinement fail where it is missing.",
+    "TORPOR_SLOW_TESTS": "`1`: tests that install programs run as well.",
+}
+# The sort and tests may have variables of their own.
+OTHER_PREFIXES = ("TORPOR_SORT_", "TORPOR_TEST_")
+# Kubernetes and Docker set these for a service whose name begins with "torpor".
+_SERVICE_LINK = re.compile(r"\w+_SERVICE_(HOST|PORT)(_\w+)?|\w+_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
@@ -229,6 +247,7 @@ def load(
     environ: Mapping[str, str], *, toml: tuple[Path, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Settings:
     """The settings, from what the command line, the environment and the file say; Refused `bad_setting` when they cannot be."""
+    _refuse_misspelt(environ)
     said: dict[str, tuple[str, Any]] = {"data": ("the default", default_data(environ))}
     if toml is not None:
         said |= _from_toml(*toml)
@@ -242,6 +261,29 @@ def load(
         return Settings(**{name: value for name, (_, value) in said.items()})
     except ValidationError as error:
         raise Refused("bad_setting", "\n".join(_explain(one, said) for one in error.errors())) from None
+
+
+def _refuse_misspelt(environ: Mapping[str, str]) -> None:
+    """A setting that is not set because its name is wrong would be missed only when it matters."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | OTHER_VARIABLES.keys()
+    unknown = sorted(
+        name
+        for name, value in environ.items()
+        if value
+        and name.startswith(PREFIX)
+        and name not in known
+        and not name.startswith(OTHER_PREFIXES)
+        and not _SERVICE_LINK.fullmatch(name)
+        and not _SERVICE_ADDRESS.fullmatch(value)
+    )
+    if unknown:
+        raise Refused("bad_setting", "\n".join(_misspelt(name, known) for name in unknown))
+
+
+def _misspelt(name: str, known: Iterable[str]) -> str:
+    # Without the prefix, which would make everything similar.
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), sorted(one.removeprefix(PREFIX) for one in known), n=1)
+    return f"the environment's {name} is not a setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
 
 
 def find_toml(environ: Mapping[str, str], folder: Path) -> tuple[Path, str] | None:

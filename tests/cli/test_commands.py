@@ -330,6 +330,12 @@ def test_a_wrong_setting_in_the_environment_is_refused_too(torpor: Torpor, monke
     monkeypatch.setenv("TORPOR_PORT", "many")
     assert torpor("list").code == 2
     monkeypatch.delenv("TORPOR_PORT")
+    monkeypatch.setenv("TORPOR_DTAA", "/elsewhere")
+    for command in ("list", "doctor", "down", "up"):
+        ended = torpor(command)
+        assert (ended.code, ended.out) == (2, b"")
+        assert "TORPOR_DTAA is not a setting; did you mean TORPOR_DATA?" in ended.said
+    monkeypatch.delenv("TORPOR_DTAA")
     monkeypatch.setenv("TORPOR_CONFIG", "/no/such/file")
     assert torpor("list").code == 2
 
