@@ -97,6 +97,9 @@ class Settings(BaseModel):
     )
     fake_engine: Path | None = Field(None, description="The socket of the engine behind the runtime `fake`.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least important log lines that are written."
+    )
 
     reconciler_interval: Seconds = Field(10, description="Seconds between two looks at everything.")
     reconciler_active_interval: Seconds = Field(2, description="Seconds between two looks at what is under way.")

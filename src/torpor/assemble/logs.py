@@ -32,4 +32,8 @@ def configure_log(settings: Settings) -> None:
         return str(line)
 
     sys.stdout, sys.stderr = forgiving(sys.stdout, lost), forgiving(sys.stderr, lost)
-    structlog.configure(processors=processors, logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
