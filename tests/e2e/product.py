@@ -39,6 +39,8 @@ class Product:
     environment: dict[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()
     """The words before its command line, which must become it: a tracer, for one."""
+    ready: str = ""
+    """The line that `torpor up` printed when it was ready."""
     process: subprocess.Popen[str] | None = None
     command: str = TORPOR
 
@@ -62,6 +64,7 @@ class Product:
         assert self.process.stdout
         for line in self.process.stdout:
             if line.startswith("torpor is ready at"):
+                self.ready = line.strip()
                 return time.monotonic() - began
         raise AssertionError(f"torpor up ended with {self.process.wait()} before it was ready:\n{self.log()}")
 

@@ -41,6 +41,7 @@ log = structlog.get_logger()
 
 SESSION_LIVES_S = 30 * 86_400.0
 DOOR_CODE_LIVES_S = 30.0
+SIGN_IN_CODE_LIVES_S = 15 * 60.0
 SESSIONS_AT_MOST = 50
 """Of one user; the oldest makes room."""
 DOORS_AT_MOST = 20
@@ -200,6 +201,29 @@ class Accounts:
                 await writing.audit(_by_itself("user.change", user, came_from, detail))
             token, ended = await self._begin_session(writing, user, Visit(came_from, user_agent), "oidc")
         await self._revocations.revoked(*ended)
+        await self._tidy()
+        return token
+
+    async def sign_in_code(self, user: User) -> str:
+        """A code by which one browser is signed in as this user: once, within minutes."""
+        code = new_token()
+        async with self._store.writing() as writing:
+            await writing.create_sign_in_code(digest(code), user.id, lives_s=SIGN_IN_CODE_LIVES_S)
+        return code
+
+    @once_more
+    async def sign_in_by_code(self, code: str, *, came_from: str = "", user_agent: str = "") -> str:
+        """A new session's token; Refused `bad_sign_in_link`. The code is used up by this, whatever the result is."""
+        token: str | None = None
+        ended: frozenset[str] = frozenset()
+        async with self._store.writing() as writing:
+            user_id = await writing.take_sign_in_code(digest(code))
+            account = await writing.lock_user(user_id) if user_id is not None else None
+            if account is not None and account.user.is_active:
+                token, ended = await self._begin_session(writing, account.user, Visit(came_from, user_agent), "link")
+        await self._revocations.revoked(*ended)
+        if token is None:
+            raise Refused("bad_sign_in_link", "this sign-in link was used already or has expired; sign in with your password")
         await self._tidy()
         return token
 

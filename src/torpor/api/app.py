@@ -33,6 +33,7 @@ from torpor.api.rules import V1, Ruled
 from torpor.api.sessions import session_routes
 from torpor.api.shares import share_routes
 from torpor.api.shell import shell_routes
+from torpor.api.sign_in_link import sign_in_link_routes
 from torpor.api.tokens import token_routes
 from torpor.api.users import user_routes
 from torpor.api.workspaces import workspace_routes
@@ -102,6 +103,7 @@ def make_app(
         app.include_router(router, prefix=V1)
     app.include_router(_health(health))
     app.include_router(knocking_routes(accounts, wishes))
+    app.include_router(sign_in_link_routes(accounts))
     if provider is not None:
         app.include_router(oidc_routes(accounts, provider))
     app.include_router(_pages(lambda: app.openapi()))

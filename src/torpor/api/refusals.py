@@ -17,6 +17,7 @@ STATUS_OF: Mapping[str, int] = {
     "unauthorized": 401,
     "bad_credentials": 401,
     "sign_in_refused": 401,
+    "bad_sign_in_link": 401,
     "forbidden": 403,
     "scope_missing": 403,
     "cross_site": 403,

@@ -121,6 +121,7 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
         **{("GET", path): ANYBODY for path in (*PAGES, *FILES)},
         # These look for themselves whether a session comes along: a browser without one is sent to sign in.
         ("GET", "/door"): ANYBODY,
+        ("GET", "/sign-in/link"): ANYBODY,
         ("GET", "/oidc/begin"): ANYBODY,
         ("GET", "/oidc/back"): ANYBODY,
     }

@@ -11,9 +11,13 @@ ADMIN = "admin"
 CREDENTIALS = "credentials.json"
 
 
-async def ensure_credentials(settings: Settings, accounts: Accounts) -> None:
-    """The first user, and a file by which the other commands on this machine act as that user."""
+async def ensure_credentials(settings: Settings, accounts: Accounts) -> str | None:
+    """The first user, and a file by which the other commands on this machine act as that user.
+
+    The code of a one-time sign-in link where this is the first start of an installation; else None.
+    """
     path = settings.data / CREDENTIALS
+    is_first_start = not path.exists() and not await accounts.users(limit=1)
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -31,3 +35,4 @@ async def ensure_credentials(settings: Settings, accounts: Accounts) -> None:
     aside.touch(mode=0o600)
     aside.write_text(json.dumps({**known, "url": settings.base_url}, indent=2) + "\n", encoding="utf-8")
     aside.replace(path)
+    return await accounts.sign_in_code(user) if is_first_start else None

@@ -12,6 +12,7 @@ from torpor.api.app import make_app, make_health_app
 from torpor.api.collecting import Collecting
 from torpor.api.events import Events
 from torpor.api.fanout import EventFeed
+from torpor.api.sign_in_link import SIGN_IN_LINK
 from torpor.assemble import controlling, embedded, engines, people
 from torpor.assemble.controlling import Around
 from torpor.assemble.credentials import ADMIN, CREDENTIALS, ensure_credentials
@@ -50,9 +51,12 @@ def run_up(settings: Settings) -> int:
     async def start(stack: contextlib.AsyncExitStack) -> str:
         if settings.archive_url is None:
             await asyncio.to_thread(archive_directory.ensure, settings.data)
-        await _start(settings, EVERY_PART, stack, is_first_user_made=True)
-        where = settings.data / CREDENTIALS
-        return f"torpor is ready at {settings.base_url} (sign in as {ADMIN}; the password is in {where})"
+        code = await _start(settings, EVERY_PART, stack, is_first_user_made=True)
+        ready = f"torpor is ready at {settings.base_url} (sign in as {ADMIN}; the password is in {settings.data / CREDENTIALS})"
+        if code is None:
+            return ready
+        # Last, so that a terminal that recognises addresses recognises this one.
+        return f"{ready}; or open this link, which works once within 15 minutes: {settings.base_url}{SIGN_IN_LINK}?code={code}"
 
     return run(start, alone_in=settings.data)
 
@@ -74,8 +78,11 @@ def run_serve(settings: Settings, parts: frozenset[Part]) -> int:
 
 async def _start(
     settings: Settings, parts: frozenset[Part], stack: contextlib.AsyncExitStack, *, is_first_user_made: bool
-) -> None:
-    """Everything in the order it needs each other; the stack takes it down in the reverse."""
+) -> str | None:
+    """Everything in the order it needs each other; the stack takes it down in the reverse.
+
+    The code of a one-time sign-in link, where this is the first start of an installation.
+    """
     folder = await short_folder(stack)
     doors = Doors(settings, parts, Address(unix_path=str(folder / "api.sock")))
     # Bound first: a port in use is said at once, not after a database was started.
@@ -123,8 +130,7 @@ async def _start(
         await controlling.require_our_store(archives, controlled, settings)
     # After joining: whoever else sees this world and goes on living must not be disturbed.
     await engines.start(runtime, parts, confinement, stack)
-    if is_first_user_made:
-        await ensure_credentials(settings, accounts)
+    code = await ensure_credentials(settings, accounts) if is_first_user_made else None
     if coordinator is not None:
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
@@ -154,6 +160,7 @@ async def _start(
         # Last, so that it ends first: a stream has no end of its own that a server could wait for.
         await stack.enter_async_context(background(events.run(), "events"))
     await until_ready(checks, READY_WITHIN_S)
+    return code
 
 
 def _grace_s(settings: Settings, runtime: Runtime) -> float:

@@ -175,6 +175,7 @@ class PeopleStore:
     async def delete_expired(self) -> None:
         await self._database.execute(PEOPLE["delete_expired"])
         await self._database.execute(PEOPLE["delete_expired_codes"])
+        await self._database.execute(PEOPLE["delete_expired_sign_in_codes"])
 
     async def audit(self, entry: Entry) -> None:
         await write_audit(self._database, entry)
@@ -275,8 +276,17 @@ class PeopleWriting:
         await self._lock_credentials(user_id)
         if but is not None:
             await self._connection.execute(PEOPLE["forget_creator"], uuid.UUID(but), uuid.UUID(user_id))
+        await self._connection.execute(PEOPLE["drop_sign_in_codes"], uuid.UUID(user_id))
         ended = await self._connection.fetch(PEOPLE["end_credentials"], uuid.UUID(user_id), list(kinds), _id(but))
         return _ids(ended)
+
+    async def create_sign_in_code(self, digest: bytes, user_id: str, *, lives_s: float) -> None:
+        await self._connection.execute(PEOPLE["create_sign_in_code"], digest, uuid.UUID(user_id), lives_s)
+
+    async def take_sign_in_code(self, digest: bytes) -> str | None:
+        """Whom it signs in; None when it is not known, was used or has expired."""
+        row = await self._connection.fetchrow(PEOPLE["take_sign_in_code"], digest)
+        return str(row["user_id"]) if row is not None and row["is_fresh"] else None
 
     async def end_oldest_sessions(self, user_id: str, *, keep: int) -> frozenset[str]:
         await self._lock_credentials(user_id)

@@ -9,3 +9,12 @@ CREATE INDEX tokens_of_creator ON tokens (creator_id) WHERE creator_id IS NOT NU
 ALTER TABLE users
     ADD COLUMN is_one_time boolean NOT NULL DEFAULT false,
     ADD CONSTRAINT only_passwords_are_one_time CHECK (password IS NOT NULL OR NOT is_one_time);
+
+-- The sign-in link that the first start prints: it works once, for minutes; only the SHA-256 of its code is stored.
+CREATE TABLE sign_in_codes (
+    digest      bytea PRIMARY KEY CHECK (octet_length(digest) = 32),
+    user_id     uuid NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+    expires_at  timestamptz NOT NULL
+);
+CREATE INDEX sign_in_codes_of_user ON sign_in_codes (user_id);
+GRANT SELECT, INSERT, DELETE ON sign_in_codes TO torpor_service;

@@ -139,6 +139,9 @@ DELETE FROM tokens WHERE id IN (
     SELECT id FROM tokens WHERE expires_at < now() AND kind <> 'DOOR' ORDER BY id FOR UPDATE SKIP LOCKED
 );
 
+-- name: delete_expired_sign_in_codes
+DELETE FROM sign_in_codes WHERE expires_at < now();
+
 -- name: delete_expired_codes
 DELETE FROM door_codes WHERE digest IN (SELECT digest FROM door_codes WHERE expires_at < now() FOR UPDATE SKIP LOCKED);
 
@@ -183,6 +186,17 @@ FOR KEY SHARE OF session;
 -- It is good once, whatever comes of it.
 DELETE FROM door_codes WHERE digest = $1
 RETURNING session_id, workspace_id, nonce, expires_at > clock_timestamp() AS is_fresh;
+
+-- name: create_sign_in_code
+INSERT INTO sign_in_codes (digest, user_id, expires_at)
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision));
+
+-- name: take_sign_in_code
+-- It works once, also when it has expired.
+DELETE FROM sign_in_codes WHERE digest = $1 RETURNING user_id, expires_at > clock_timestamp() AS is_fresh;
+
+-- name: drop_sign_in_codes
+DELETE FROM sign_in_codes WHERE user_id = $1;
 
 -- name: audit
 -- Who did what, from where; names are kept as they were.
