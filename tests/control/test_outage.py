@@ -5,6 +5,7 @@ so is the outage.
 """
 
 import asyncio
+import json
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,9 +13,14 @@ import asyncpg
 import pytest
 
 from tests.control.plant import Plant, plant
+from torpor.api.wire import workspace_out
+from torpor.cli import render
+from torpor.cli.plain import to_text
+from torpor.domain.explain import explain
+from torpor.domain.hosts import Hosts
 from torpor.domain.knobs import TIMEOUTS_S, Knobs
 from torpor.domain.records import Workspace
-from torpor.domain.states import Operation, Phase, Wish
+from torpor.domain.states import Operation, Phase, Stage, Wish
 
 pytestmark = pytest.mark.anyio
 
@@ -79,3 +85,27 @@ async def test_ten_minutes_without_a_provider_leave_nobody_in_error(database_url
     errors = await owner.fetch("SELECT row ->> 'name' AS name, row -> 'error_info' AS why FROM outbox WHERE kind = 'error'")
     await owner.close()
     assert [dict(error) for error in errors] == [], "not even for a moment"
+
+
+async def test_an_archive_store_that_is_out_is_named_with_every_attempt_until_it_answers(database_url: str) -> None:
+    async with plant(database_url) as here:
+        await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
+        await here.until_phase("w", Phase.STANDBY)
+        here.world.archives_out = True
+        await here.wishes.wish(here.user, "w", Wish.ARCHIVED)
+        waiting = await here.until("w", lambda seen: seen.stage is Stage.BACKOFF and seen.op_attempt >= 4)
+        told = explain(waiting, ())
+        assert told.waiting_for is not None
+        assert told.waiting_for.what == f"the next attempt after {waiting.op_attempt} failed"
+        assert told.why is not None
+        assert "the archive store cannot be reached: the fake archive store is out" in told.why
+        assert f"({waiting.op_attempt} attempts so far)" in told.why
+        calling = await here.until("w", lambda seen: seen.op_attempt > waiting.op_attempt and seen.stage is Stage.CALL)
+        assert explain(calling, ()).why is not None, "also while the next attempt is being made"
+        item = json.loads(workspace_out(waiting, hosts=Hosts("http://localhost:8080", "localhost:8080")).model_dump_json())
+        shown = to_text(render.workspace(item, waiting.created_at))
+        assert "the archive store cannot be reached" in shown
+
+        here.world.archives_out = False
+        arrived = await here.until_phase("w", Phase.ARCHIVED)
+        assert (arrived.conditions.healthy.reason, explain(arrived, ()).why) == ("Healthy", None)

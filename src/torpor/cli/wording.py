@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from torpor.domain.records import PROVIDER_OUT
+
 NOTHING = "-"
 
 _STEPS = ((60, "s", 1), (3600, "min", 60), (86_400, "h", 3600), (float("inf"), "days", 86_400))
@@ -95,6 +97,9 @@ def standing_words(workspace: Mapping[str, Any]) -> str:
 
 def trouble_words(workspace: Mapping[str, Any]) -> str:
     """What went wrong and is tried again, or stands; empty when nothing did."""
+    healthy = workspace["conditions"].get("policy.healthy")
+    if healthy and healthy["status"] == "True" and healthy["reason"] == PROVIDER_OUT:
+        return clean(f"{healthy['message']}; it is tried again")
     error = workspace["error"]
     if error is None:
         return ""

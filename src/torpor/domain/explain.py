@@ -202,12 +202,14 @@ def _waiting(workspace: Workspace) -> Waiting | None:
                 return Waiting("its program to be started again after it ended", workspace.due_at)
             return None
         case Stage.BACKOFF:
-            return Waiting(f"the next try after {workspace.error_count or 1} failed", workspace.due_at)
+            return Waiting(f"the next attempt after {workspace.attempts} failed", workspace.due_at)
         case Stage.CALL | Stage.SEE:
             return Waiting(WAITS_FOR[workspace.operation], workspace.deadline_at)
 
 
 def _why(workspace: Workspace) -> str | None:
+    if workspace.outage is not None:
+        return f"{workspace.outage}. It is tried again until the provider answers."
     error = workspace.error
     if error is None:
         return None

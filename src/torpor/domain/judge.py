@@ -8,6 +8,7 @@ from datetime import datetime
 
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.records import (
+    PROVIDER_OUT,
     Condition,
     Conditions,
     ErrorInfo,
@@ -74,7 +75,7 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
             volume_ready=_volume_condition(workspace, home, missed, volume_ready=volume_ready),
             archive_ready=_archive_condition(workspace, error),
             container_ready=_container_condition(seen.container, container_ready=container_ready, is_adrift=is_adrift),
-            healthy=_health_condition(error),
+            healthy=_health_condition(workspace, error),
         ),
         now,
     )
@@ -231,10 +232,13 @@ def _volume_condition(workspace: Workspace, home: SeenVolume | None, missed: str
     return Condition(False, "Absent")
 
 
-def _health_condition(error: ErrorInfo | None) -> Condition:
-    if error is None or not error.is_terminal:
-        return Condition(True, "Healthy")
-    return Condition(False, error.reason.value, error.message)
+def _health_condition(workspace: Workspace, error: ErrorInfo | None) -> Condition:
+    if error is not None and error.is_terminal:
+        return Condition(False, error.reason.value, error.message)
+    healthy = workspace.conditions.healthy
+    if healthy.reason == PROVIDER_OUT and workspace.operation is not Operation.NONE:
+        return healthy  # an outage is over when an attempt says so (`settle`)
+    return Condition(True, "Healthy")
 
 
 def _archive_condition(workspace: Workspace, error: ErrorInfo | None) -> Condition:

@@ -134,6 +134,9 @@ NOT_OBSERVED = Conditions(
     healthy=Condition(True, "NotObserved"),
 )
 
+# The reason of `healthy` while an operation waits for a provider that cannot be reached.
+PROVIDER_OUT = "ProviderOut"
+
 # How each condition is called where clients see it.
 CONDITION_NAMES = {
     "volume_ready": "storage.volume_ready",
@@ -237,6 +240,17 @@ class Workspace:
     @property
     def expects_volume(self) -> bool:
         return self.home_seen and not self.is_archived
+
+    @property
+    def attempts(self) -> int:
+        """At the operation under way, the present one included; a new op_id counts its own from 1."""
+        return max(self.op_attempt, self.error_count)
+
+    @property
+    def outage(self) -> str | None:
+        """The provider that the operation under way waits for, and why it cannot be reached."""
+        healthy = self.conditions.healthy
+        return healthy.message if healthy.status and healthy.reason == PROVIDER_OUT else None
 
     @property
     def progress(self) -> int | None:

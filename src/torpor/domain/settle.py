@@ -26,7 +26,16 @@ from torpor.domain.planner import (
     Store,
     Turn,
 )
-from torpor.domain.records import AttemptClosed, AttemptOpened, Change, ErrorInfo, Recovery, Verdict, Workspace
+from torpor.domain.records import (
+    PROVIDER_OUT,
+    AttemptClosed,
+    AttemptOpened,
+    Change,
+    ErrorInfo,
+    Recovery,
+    Verdict,
+    Workspace,
+)
 from torpor.domain.states import Operation, Outcome, Phase, Stage
 from torpor.domain.transitions import MAKES_GENERATION
 
@@ -103,9 +112,9 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
         case Again(forgiven):
             return _opened(workspace, _again(seen, look, forgiven=forgiven))
         case Await(until):
-            return Change(workspace, replace(seen, stage=Stage.SEE, due_at=until))
+            return Change(workspace, replace(_reached(seen), stage=Stage.SEE, due_at=until))
         case Store(proved):
-            stored = replace(seen, archive=proved.archive, deadline_at=_deadline(seen.operation, look))
+            stored = replace(_reached(seen), archive=proved.archive, deadline_at=_deadline(seen.operation, look))
             return Change(workspace, stored, proved=proved, if_wish_unchanged=True)
         case Turn(then):
             return _passed_on(workspace, seen, then, look, new_op_id, Outcome.TURNED)
@@ -113,7 +122,7 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             return _passed_on(workspace, seen, then, look, new_op_id, Outcome.DONE)
         case Retry(error, at, quick_ends, wants_new_op_id):
             failed = replace(
-                seen,
+                _reached(seen),
                 stage=Stage.BACKOFF,
                 due_at=at,
                 error=error,
@@ -127,7 +136,12 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             )
             return Change(workspace, failed, closed=_failed(seen, error))
         case Postpone(at, message):
-            later = replace(seen, stage=Stage.BACKOFF, due_at=at, deadline_at=_deadline(seen.operation, look))
+            later = replace(
+                _not_reached(seen, message),
+                stage=Stage.BACKOFF,
+                due_at=at,
+                deadline_at=_deadline(seen.operation, look),
+            )
             return Change(workspace, later, closed=_closed(seen, Outcome.ABANDONED, message))
         case Restart(at, quick_ends):
             return Change(workspace, replace(seen, due_at=at, quick_ends=quick_ends))
@@ -208,7 +222,7 @@ def _with_fresh_home(seen: Workspace, operation: Operation) -> Workspace:
 def _let_go(seen: Workspace) -> Workspace:
     """Nothing under way. op_id stays: it protects the archive of that name."""
     return replace(
-        seen,
+        _reached(seen),
         operation=Operation.NONE,
         stage=Stage.REST,
         due_at=None,
@@ -278,11 +292,26 @@ def with_progress(seen: Workspace, progress: Progress | None, look: Look) -> Wor
     if progress is None or seen.operation is Operation.NONE or progress.done <= seen.progress_done:
         return seen
     return replace(
-        seen,
+        _reached(seen),
         progress_done=progress.done,
         progress_total=progress.total,
         deadline_at=_deadline(seen.operation, look),
     )
+
+
+def _not_reached(seen: Workspace, message: str) -> Workspace:
+    """The provider is out: that is no error of the workspace, but its users are told."""
+    counted = f"{message} ({seen.attempts} {'attempt' if seen.attempts == 1 else 'attempts'} so far)"
+    outage = replace(seen.conditions.healthy, reason=PROVIDER_OUT, message=counted)
+    return replace(seen, conditions=replace(seen.conditions, healthy=outage))
+
+
+def _reached(seen: Workspace) -> Workspace:
+    """An attempt got an answer from the provider: an outage is over."""
+    if seen.outage is None:
+        return seen
+    healthy = replace(seen.conditions.healthy, reason="Healthy", message="")
+    return replace(seen, conditions=replace(seen.conditions, healthy=healthy))
 
 
 def _deadline(operation: Operation, look: Look) -> datetime:
