@@ -471,7 +471,8 @@ def _way_out(
         return None
     if accept:
         _check_acceptable(workspace, error)
-    keys = [str(one.archive.key) for one in kept]
+    # One that was lost is not offered; it is taken where it is named, because its store may have been repaired.
+    keys = [key for one in kept if (key := str(one.archive.key)) != error.context.get("archive_key")]
     if archive_key is None:
         if empty or accept:
             return None

@@ -47,6 +47,13 @@ def test_a_lost_home_is_offered_every_archive_and_an_empty_one() -> None:
     ]
 
 
+def test_a_lost_archive_is_not_offered() -> None:
+    row = workspace(phase=Phase.ERROR, error=error(Reason.DATA_LOST, context={"archive_key": "w/2"}))
+    commands = [way.command for way in explain(row, ("w/2", "w/1")).ways_out]
+    assert commands[0] == f"torpor recover {row.name} --archive-key w/1"
+    assert not any("w/2" in command for command in commands)
+
+
 def test_a_home_whose_marker_cannot_be_read_can_be_looked_at_and_accepted() -> None:
     unreadable = error(Reason.MARKER_UNREADABLE, context={"home": "/data/volumes/ws 1/home"})
     row = workspace(phase=Phase.ERROR, error=unreadable)

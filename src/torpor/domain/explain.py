@@ -275,6 +275,7 @@ def _ways_out_of_error(workspace: Workspace, error: ErrorInfo, archive_keys: tup
         *(
             WayOut(f"torpor recover {workspace.name} --archive-key {key}", "go on from this older archive")
             for key in archive_keys
+            if key != error.context.get("archive_key")  # the one that is lost
         ),
         WayOut(f"torpor recover {workspace.name} --empty", "go on with an empty home"),
     ]

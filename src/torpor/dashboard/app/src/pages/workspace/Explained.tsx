@@ -130,7 +130,7 @@ function Trouble({ workspace, me, doing, archives }: Omit<Props, "asKey">) {
             </li>
           )}
           {isLost &&
-            archives.map((one, at) => (
+            archives.filter((one) => one.key !== workspace.error?.context["archive_key"]).map((one, at) => (
               <li key={one.key}>
                 <Button
                   weight={at === 0 && !isUnmarked ? "main" : "plain"}
