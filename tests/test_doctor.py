@@ -1,5 +1,7 @@
-"""What `torpor doctor` says of the archive store and of confinement."""
+"""What `torpor doctor` says of the archive store, of confinement and of a Torpor that runs."""
 
+import asyncio
+import json
 import os
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 
 from tests.e2e.product import without_confinement
 from tests.requirements import must_have
-from torpor.doctor import Finding, archives_finding, confinement_findings
+from torpor.doctor import Finding, archives_finding, confinement_findings, running_findings
 from torpor.runtimes.process.places import places
 from torpor.runtimes.process.volumes import Volumes
 from torpor.settings import load
@@ -54,3 +56,18 @@ async def test_a_data_directory_that_takes_no_trial_is_a_finding(tmp_path: Path,
     (found,) = await confinement_findings(load({"TORPOR_DATA": str(data)}))
     assert (found.what, found.ok, found.blocks) == ("confinement", False, True)
     assert "Not a directory" in found.detail
+
+
+async def test_a_torpor_that_runs_is_found_through_its_credentials_whatever_its_port(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readline()
+        body = json.dumps({"ready": asked.startswith(b"GET /health/ready ")}).encode()
+        writer.write(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        (tmp_path / "credentials.json").write_text(json.dumps({"url": url, "token": "t"}))
+        found = await asyncio.to_thread(running_findings, load({"TORPOR_DATA": str(tmp_path)}))
+    assert found == [Finding("running", True, f"{url} answers")]

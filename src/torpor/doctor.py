@@ -43,7 +43,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
     findings.append(await archives_finding(settings))
     findings += await confinement_findings(settings)
-    findings += await asyncio.to_thread(_running_findings, settings)
+    findings += await asyncio.to_thread(running_findings, settings)
     return findings
 
 
@@ -73,12 +73,7 @@ def _running_confinement(settings: Settings) -> tuple[bool, bool] | None:
     None when it does not run, or without a controller. Its settings may be others than those that are known here.
     """
     try:
-        known = json.loads((settings.data / CREDENTIALS).read_text(encoding="utf-8"))
-        request = urllib.request.Request(  # noqa: S310
-            f"{known['url']}/api/v1/confinement", headers={"Authorization": f"Bearer {known['token']}"}
-        )
-        with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
-            controllers = json.loads(answer.read())["items"]
+        controllers = _ask(_product(settings), "/api/v1/confinement")["items"]
         lacking = [one["is_accepted"] for one in controllers if one["missing"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -103,10 +98,11 @@ async def archives_finding(settings: Settings) -> Finding:
     )
 
 
-def _running_findings(settings: Settings) -> list[Finding]:
+def running_findings(settings: Settings) -> list[Finding]:
     """What a Torpor that runs here says of itself; nothing when none does."""
+    product = _product(settings)
     try:
-        said = _ready_says(settings)
+        said = _ask(product, "/health/ready")
     except (OSError, ValueError):
         return []
     if not isinstance(said, dict):
@@ -124,12 +120,30 @@ def _running_findings(settings: Settings) -> list[Finding]:
         Finding(f"loop {name}", False, "it did not turn in time and was restarted", "look for loop_stalled in the log")
         for name in said.get("stalled_loops", [])
     ]
-    return [Finding("running", bool(said.get("ready")), f"{settings.base_url} answers"), *held_back, *stalled]
+    return [Finding("running", bool(said.get("ready")), f"{product.url} answers"), *held_back, *stalled]
 
 
-def _ready_says(settings: Settings) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Product:
+    url: str
+    token: str = ""
+
+
+def _product(settings: Settings) -> _Product:
+    """Where the Torpor of this data directory answers: `up` says so in credentials.json, whatever its port is."""
     try:
-        with urllib.request.urlopen(f"{settings.base_url}/health/ready", timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
+        known = json.loads((settings.data / CREDENTIALS).read_text(encoding="utf-8"))
+        return _Product(str(known["url"]), str(known["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return _Product(settings.base_url)
+
+
+def _ask(product: _Product, path: str) -> Any:
+    request = urllib.request.Request(  # noqa: S310
+        f"{product.url}{path}", headers={"Authorization": f"Bearer {product.token}"} if product.token else {}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
             return json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return json.loads(error.read())
