@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from obstore.exceptions import BaseError, GenericError, PermissionDeniedError
+from tests.archives.s3 import S3
 
 from torpor.archives import HomeArchives
 from torpor.archives.places import OS_ERROR_MEANS, Address, Missing, Place, Transient, _meaning
@@ -123,3 +124,15 @@ def test_a_store_that_nobody_serves() -> None:
         place.size("a/b")
     assert caught.value.code is Code.S3_ACCESS_ERROR
     assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize("status", [401, 403, 400])
+def test_a_refusal_of_the_store_says_where_and_with_which_status(status: int) -> None:
+    class Refusing(S3):
+        def answer(self, method: str, path: str, query: dict[str, list[str]]) -> tuple[int, bytes]:
+            return status, b""
+
+    with Refusing() as store, pytest.raises(Failed) as caught:
+        list(Place(Address.parse("s3://bucket/homes"), store.options, pauses_s=()).windows("a", 10))
+    assert caught.value.code is Code.S3_ACCESS_ERROR
+    assert (caught.value.context["endpoint"], caught.value.context["status_code"]) == ("s3://bucket/homes", status)

@@ -1,14 +1,15 @@
 """Is nothing archived where no archive store is, and does nothing stay of what was cancelled or broke?"""
 
 import asyncio
+from typing import get_args
 
 import pytest
 
 from tests.domain.builders import workspace
 from torpor.control import execute
-from torpor.control.execute import Hands
-from torpor.domain.effects import Effect, MakeHome, Pack, PackEmpty, Restore
-from torpor.domain.errors import Code, Failed
+from torpor.control.execute import ACTION_OF, Hands
+from torpor.domain.effects import Effect, MakeHome, Pack, PackEmpty, Restore, Start, Stop
+from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
 from torpor.domain.records import Archive, ArchiveKey, Broke, Marker, Proved, ProviderOut, SaidDone
 from torpor.ports import Fence, Home, Limits, Program
 from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeVolume, FakeWorld
@@ -123,3 +124,61 @@ async def test_nothing_is_archived_into_another_store_than_the_one_we_know(effec
         assert not world.archives
     world.archive_store = ours
     assert isinstance(await hands.carry_out(ROW, effect, FENCE, lambda *_: None), Proved)
+
+
+# ── the context of errors ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def failing(verb: str, error: Exception) -> FakeWorld:
+    """A world that answers, but for this verb."""
+    world = FakeWorld()
+    world.volumes[Home(ROW.id, 1)] = FakeVolume({"note": b"hello"}, Marker(ROW.id, 1, ""))
+
+    async def interfere(asked: str, _workspace_id: str) -> None:
+        if asked == verb:
+            raise error
+
+    world.interfere = interfere
+    return world
+
+
+@pytest.mark.parametrize(
+    ("verb", "effect", "error", "endpoint", "status_code"),
+    [
+        ("run_at_home", Pack(KEY, 1, 0), Failed(Code.S3_ACCESS_ERROR, "forbidden", status_code=403), "archive-store", 403),
+        ("run_at_home", Pack(KEY, 1, 0), Failed(Code.S3_ACCESS_ERROR, "no", endpoint="s3://b"), "s3://b", None),
+        ("ensure_running", Start(1, 1), Failed(Code.K8S_API_ERROR, "busy", status_code=503), "fake", 503),
+        ("ensure_no_container", Stop(), Unavailable("it does not end"), "fake", None),
+    ],
+)
+async def test_a_call_that_fails_while_the_provider_answers_is_unreachable_and_no_outage(
+    verb: str, effect: Effect, error: Exception, endpoint: str, status_code: int | None
+) -> None:
+    report = await hands_in(failing(verb, error)).carry_out(ROW, effect, FENCE, lambda *_: None)
+    assert isinstance(report, Broke), "an outage would never be counted, and never end in ERROR"
+    assert report.reason is Reason.UNREACHABLE
+    assert (report.context["endpoint"], report.context["status_code"]) == (endpoint, status_code)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [(Failed(Code.HOME_CHANGED, "changed", exit_code=1), 1), (OSError("a bad sector"), None), (Refused("no", "no"), None)],
+)
+async def test_an_action_that_failed_is_named_with_its_exit_code(error: Exception, exit_code: int | None) -> None:
+    report = await hands_in(failing("run_at_home", error)).carry_out(ROW, Pack(KEY, 1, 0), FENCE, lambda *_: None)
+    assert isinstance(report, Broke)
+    assert report.reason is Reason.ACTION_FAILED
+    assert (report.context["action"], report.context["exit_code"]) == ("archive", exit_code)
+
+
+async def test_every_effect_has_the_name_of_its_action() -> None:
+    assert set(ACTION_OF) == set(get_args(Effect))
+
+
+async def test_a_lost_archive_is_named_with_what_is_wrong_with_it() -> None:
+    report = await hands_in(FakeWorld()).carry_out(
+        ROW, Restore(2, Archive(KEY, 1, 0, "root"), frozenset()), FENCE, lambda *_: None
+    )
+    assert isinstance(report, Broke)
+    assert report.reason is Reason.DATA_LOST
+    assert (report.context["archive_key"], report.context["detail"]) == (str(KEY), f"there is no archive {KEY}")

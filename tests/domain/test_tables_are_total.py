@@ -26,6 +26,7 @@ from torpor.domain.records import (
 from torpor.domain.states import LEVEL, Operation, Phase, Wish
 from torpor.domain.transitions import (
     DONE_WHEN,
+    EXPECTS,
     MAKES_GENERATION,
     NEXT_OPERATION,
     STANDS_ON,
@@ -49,7 +50,7 @@ def test_every_operation_and_wish_says_when_it_may_turn() -> None:
     assert {(o, w) for o, row in TURNS.items() for w in row} == {(o, w) for o in Operation for w in Wish}
 
 
-@pytest.mark.parametrize("table", [DONE_WHEN, STANDS_ON], ids=["DONE_WHEN", "STANDS_ON"])
+@pytest.mark.parametrize("table", [DONE_WHEN, EXPECTS, STANDS_ON], ids=["DONE_WHEN", "EXPECTS", "STANDS_ON"])
 def test_every_operation_has_its_cell(table: dict[Operation, object]) -> None:
     assert set(table) == set(Operation)
 

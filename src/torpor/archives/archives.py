@@ -142,7 +142,8 @@ class HomeArchives:
             self._world = seen  # it may have none yet
         elif seen != self._world:
             what = "its identity is gone" if seen is None else f"it is {seen}, and was {self._world}"
-            raise Unavailable(f"{self._address.url} is not the archive store that it was ({what}); is its disk mounted?")
+            message = f"{self._address.url} is not the archive store that it was ({what}); is its disk mounted?"
+            raise Unavailable(message, endpoint=self._address.url)
         return place
 
     def _job(self, action: str, key: ArchiveKey, *, writes: bool, **more: int) -> HomeJob:

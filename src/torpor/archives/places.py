@@ -70,6 +70,8 @@ ERROR_MEANS: dict[type[BaseError], tuple[Code, bool]] = {
     UnknownConfigurationKeyError: (Code.S3_ACCESS_ERROR, False),
     BaseError: (Code.S3_ACCESS_ERROR, True),
 }
+# Errors whose text does not always give the status.
+STATUS_OF: dict[type[BaseError], int] = {PermissionDeniedError: 403, UnauthenticatedError: 401}
 # A directory on this machine tells its troubles as "(os error N)" in the text of a GenericError.
 OS_ERROR_MEANS: dict[int, tuple[Code, bool]] = {
     errno.ENOSPC: (Code.DISK_FULL, False),
@@ -339,7 +341,9 @@ class Place:
         except (BaseError, OSError) as error:
             message = f"the archive store failed at {path or self.address.url}: {_first_line(error)}"
             code, may_pass = _meaning(error)
-            raise (Transient if may_pass else Failed)(code, message, object=path) from error
+            raise (Transient if may_pass else Failed)(
+                code, message, object=path, endpoint=self.address.url, status_code=_status_code(error)
+            ) from error
 
     # ── a directory as a store ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -406,6 +410,14 @@ def _meaning(error: BaseError | OSError) -> tuple[Code, bool]:
     if isinstance(error, OSError):
         return ERROR_MEANS[BaseError]
     return next(ERROR_MEANS[kind] for kind in type(error).__mro__ if kind in ERROR_MEANS)
+
+
+def _status_code(error: BaseException) -> int | None:
+    """With which HTTP status the store answered; None where it gave none."""
+    told = re.search(r"status(?: code)?:? (\d{3})\b", _first_line(error))
+    if told:
+        return int(told[1])
+    return next((status for kind, status in STATUS_OF.items() if isinstance(error, kind)), None)
 
 
 def _first_line(error: BaseException) -> str:

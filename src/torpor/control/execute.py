@@ -5,7 +5,7 @@ As it says. Every verb names its end state and may be repeated; what goes wrong 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,6 +19,19 @@ from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Prog
 log = structlog.get_logger()
 
 USES_ARCHIVES = (Pack, PackEmpty, Restore)
+# What each effect is called in the context of an error.
+ACTION_OF: Mapping[type[Effect], str] = {
+    MakeHome: "create_volume",
+    Restore: "restore",
+    AcceptHome: "accept",
+    Start: "start",
+    Stop: "stop",
+    Pack: "archive",
+    PackEmpty: "create_empty_archive",
+    DropHome: "delete_volume",
+    Remove: "delete",
+}
+ARCHIVE_STORE = "archive-store"
 GIVE_BACK_S = 3.0
 """How long a cancelled effect may take to remove the volume that it did not finish."""
 
@@ -40,7 +53,7 @@ class Hands:
             raise
         except Exception as error:
             log.exception("effect_broke", workspace=workspace.id, effect=type(effect).__name__)
-            return Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", {"code": Code.INTERNAL.value})
+            return Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", _action(effect, Code.INTERNAL.value))
 
     async def _report(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
         try:
@@ -48,10 +61,10 @@ class Hands:
         except Failed as failed:
             return await self._broken(workspace, effect, failed, fence)
         except Unavailable as out:
-            return await self._unreachable(workspace, effect, out.message)
+            return await self._unreachable(workspace, effect, out)
         except Refused as refused:
             # A template that is no longer there, say: trying again helps as little as anything, but a new wish may.
-            return Broke(Reason.ACTION_FAILED, refused.message, {"code": refused.code})
+            return Broke(Reason.ACTION_FAILED, refused.message, _action(effect, refused.code))
 
     async def fence_off(self, workspace: Workspace) -> None:
         """Nothing is lost when this fails: what comes late is then seen at the next look, and undone."""
@@ -144,21 +157,29 @@ class Hands:
             await self._give_space_back(workspace, effect.generation, fence)
         reason = CODE_MEANS[failed.code]
         if reason is Reason.UNREACHABLE:
-            return await self._unreachable(workspace, effect, failed.message)
-        context = {"code": failed.code.value, **failed.context}
-        if reason is Reason.DATA_LOST and isinstance(effect, Restore):
-            context["archive_key"] = str(effect.archive.key)
+            return await self._unreachable(workspace, effect, failed)
+        context: dict[str, object] = _action(effect, failed.code.value) | failed.context
+        if reason is Reason.DATA_LOST:
+            context["archive_key"] = str(effect.archive.key) if isinstance(effect, Restore) else None
+            context["detail"] = failed.message
         return Broke(reason, failed.message, context, wants_new_op_id=failed.code is Code.READBACK_MISMATCH)
 
-    async def _unreachable(self, workspace: Workspace, effect: Effect, message: str) -> Report:
+    async def _unreachable(self, workspace: Workspace, effect: Effect, error: Failed | Unavailable) -> Report:
         """A call failed: is it this workspace's trouble, or is the provider out for everybody?"""
         if isinstance(effect, USES_ARCHIVES) and not await self.archives.reachable():
-            return ProviderOut(f"the archive store cannot be reached: {message}")
+            return ProviderOut(f"the archive store cannot be reached: {error.message}")
         try:
             await self.runtime.observe(frozenset({workspace.id}))
         except Unavailable as out:
             return ProviderOut(f"the runtime cannot be reached: {out.message}")
-        return Broke(Reason.UNREACHABLE, message)
+        is_of_archives = isinstance(error, Failed) and error.code is Code.S3_ACCESS_ERROR
+        asked = {"endpoint": ARCHIVE_STORE if is_of_archives else self.runtime.name, "status_code": None}
+        return Broke(Reason.UNREACHABLE, error.message, asked | error.context)
+
+
+def _action(effect: Effect, code: str) -> dict[str, object]:
+    """`exit_code` is None where no process ended."""
+    return {"action": ACTION_OF[type(effect)], "exit_code": None, "code": code}
 
 
 def _require_proven(archive: Archive, root: object) -> None:

@@ -210,11 +210,11 @@ def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **
 def _lost(workspace: Workspace, home: SeenVolume | None, now: datetime, *, then: str) -> ErrorInfo:
     where: dict[str, object] = {"generation": workspace.generation, "revision": workspace.revision, "absent": True}
     if home is None:
-        gone = f"the home volume (generation {workspace.generation}) is gone, and {then}"
-        return _error(workspace, Reason.DATA_LOST, gone, now, **where)
+        gone = f"the home volume (generation {workspace.generation}) is gone"
+        return _error(workspace, Reason.DATA_LOST, f"{gone}, and {then}", now, archive_key=None, detail=gone, **where)
     if not home.has_home:
-        empty = f"the home volume (generation {workspace.generation}) is there, but {home.fault}, and {then}"
-        return _error(workspace, Reason.DATA_LOST, empty, now, **where)
+        empty = f"the home volume (generation {workspace.generation}) is there, but {home.fault}"
+        return _error(workspace, Reason.DATA_LOST, f"{empty}, and {then}", now, archive_key=None, detail=empty, **where)
     there = f"the home is there, {home.fault}; {then}"
     return _error(workspace, Reason.MARKER_UNREADABLE, there, now, **where, home=home.home_at)
 

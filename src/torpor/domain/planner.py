@@ -27,7 +27,7 @@ from torpor.domain.records import (
     Workspace,
 )
 from torpor.domain.states import Operation, Phase, Stage, Wish
-from torpor.domain.transitions import DONE_WHEN, NEXT_OPERATION, STANDS_ON, may_turn, standing
+from torpor.domain.transitions import DONE_WHEN, EXPECTS, NEXT_OPERATION, STANDS_ON, may_turn, standing
 
 # ── the steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,7 +252,9 @@ def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
                     return Rest(until=workspace.deadline_at)
             if workspace.due_at is None or look.now >= workspace.due_at:
                 disagrees = f"{workspace.operation} was carried out, and yet the observation still disagrees"
-                return _plan_failure(workspace, Broke(Reason.MISMATCH, disagrees, _as_seen(verdict)), look)
+                return _plan_failure(
+                    workspace, Broke(Reason.MISMATCH, disagrees, _expected_and_actual(workspace, verdict)), look
+                )
             return Rest(until=_earlier(workspace.due_at, workspace.deadline_at))
         case Stage.REST:
             raise AssertionError("an operation under way has a stage")
@@ -364,11 +366,19 @@ def _timeout(workspace: Workspace, look: Look) -> ErrorInfo:
     )
 
 
-def _as_seen(verdict: Verdict) -> dict[str, object]:
-    return {
+def _expected_and_actual(workspace: Workspace, verdict: Verdict) -> dict[str, object]:
+    expected = EXPECTS[workspace.operation]
+    seen = {
+        "archived": workspace.is_archived,
         "container_present": verdict.container_present,
         "container_ready": verdict.container_ready,
+        "home_present": verdict.home_present,
+        "volume_present": verdict.volume_present,
         "volume_ready": verdict.volume_ready,
+    }
+    return {
+        "expected": ", ".join(f"{name}={value}" for name, value in expected.items()),
+        "actual": ", ".join(f"{name}={seen[name]}" for name in expected),
     }
 
 

@@ -87,6 +87,20 @@ DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
 }
 
 
+# The same in words, for the error of an operation that was carried out and is not seen to be done.
+EXPECTS: Mapping[Operation, Mapping[str, bool]] = {
+    _O.NONE: {},
+    _O.PROVISIONING: {"volume_ready": True},
+    _O.RESTORING: {"volume_ready": True},
+    _O.ACCEPTING: {"volume_ready": True},
+    _O.STARTING: {"volume_ready": True, "container_ready": True},
+    _O.STOPPING: {"container_present": False},
+    _O.ARCHIVING: {"archived": True, "home_present": False},
+    _O.CREATE_EMPTY_ARCHIVE: {"archived": True},
+    _O.DELETING: {"container_present": False, "volume_present": False},
+}
+
+
 def _home_is_lost(workspace: Workspace, verdict: Verdict) -> bool:
     return workspace.expects_volume and not verdict.volume_ready
 

@@ -156,6 +156,7 @@ def _outcome(answer: Mapping[str, Any], exit_code: int, errors: str) -> Mapping[
             context = {str(name): value for name, value in (error.get("context") or {}).items()}
             for taken in ("code", "message", "self"):
                 context.pop(taken, None)
+            context["exit_code"] = exit_code
             if code not in set(Code):
                 context["said"] = code
             raise Failed(Code(code) if code in set(Code) else Code.INTERNAL, str(error.get("message")), **context)
