@@ -1,4 +1,4 @@
-"""Is what comes back as a cursor one that was given out, whatever it is?"""
+"""Is a workspace told completely, and is what comes back as a cursor one that was given out?"""
 
 import base64
 import uuid
@@ -7,7 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.api.live import Live, live
+from tests.domain.builders import workspace
 from torpor.api import wire
+from torpor.api.wire import workspace_out
+from torpor.domain.hosts import Hosts
+from torpor.domain.states import Phase
 
 pytestmark = pytest.mark.anyio
 
@@ -52,3 +56,9 @@ async def test_a_cursor_that_is_deep_or_long(here: Live) -> None:
             refused = await here.call("GET", f"{target}?cursor={cursor}")
             assert (refused.status_code, refused.json()["code"]) == (422, "bad_cursor"), target
             assert len(refused.content) < 1000, "it is not said back"
+
+
+def test_the_phase_before_an_error_is_told() -> None:
+    hosts = Hosts("http://localhost:8080", "localhost:8080")
+    assert workspace_out(workspace(phase=Phase.ERROR, previous_phase=Phase.RUNNING), hosts=hosts).previous_phase == "RUNNING"
+    assert workspace_out(workspace(), hosts=hosts).previous_phase is None

@@ -140,6 +140,21 @@ def test_an_error_is_shown_with_its_context() -> None:
         assert part in shown
 
 
+def test_an_error_says_from_which_phase_it_was_entered() -> None:
+    shown = to_text(render.workspace(workspace(phase="ERROR", previous_phase="RUNNING", error=error()), NOW))
+    assert "from RUNNING" in shown
+    again = to_text(render.workspace(workspace(phase="RUNNING", previous_phase="STANDBY"), NOW))
+    assert "from STANDBY" not in again, "that was an error before"
+
+
+def test_what_an_error_does_not_know_is_not_shown() -> None:
+    shown = to_text(
+        render.workspace(workspace(phase="ERROR", error=error(context={"exit_code": None, "action": "start"})), NOW)
+    )
+    assert "action" in shown
+    assert "exit_code" not in shown
+
+
 def test_brackets_are_text_and_not_markup() -> None:
     assert "[bold]x[/bold] :smile:" in to_text(render.workspace(workspace(command=["[bold]x[/bold] :smile:"]), NOW))
 

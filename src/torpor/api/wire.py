@@ -66,6 +66,7 @@ class WorkspaceOut(Wire):
     desired_state: str
     wish_version: int
     phase: str
+    previous_phase: str | None = Field(description="The phase from which it last entered ERROR.")
     operation: str
     op_id: str | None
     progress: int | None = Field(description="0 to 100, while something is under way that can tell.")
@@ -396,6 +397,7 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         desired_state=workspace.desired_state,
         wish_version=workspace.wish_version,
         phase=workspace.phase,
+        previous_phase=workspace.previous_phase,
         operation=workspace.operation,
         op_id=workspace.op_id,
         progress=workspace.progress,

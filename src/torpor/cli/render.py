@@ -69,7 +69,7 @@ def workspace(item: Record, now: datetime) -> Drawn:
         ("template", text(item["template"])),
         ("command", text(shlex.join(item.get("command") or []) or None)),
         ("wish", text(f"{item['desired_state']} (version {item['wish_version']})")),
-        ("phase", line(_phase(item["phase"]), f", reached {ago(item['phase_changed_at'], now)}")),
+        ("phase", line(_phase(item["phase"]), f", reached {ago(item['phase_changed_at'], now)}{_from_where(item)}")),
         ("under way", _under_way(item)),
         ("seen", text(f"{item['observed_status']}, health {item['health_status']}, {ago(item['observed_at'], now)}")),
         ("url", text(item["url"])),
@@ -278,7 +278,14 @@ def _error(error: Record, now: datetime) -> Facts:
         ("  failed", text(f"{times(error['error_count'])}, the last time {ago(error['occurred_at'], now)}")),
         ("  goes on", text("not by itself: see `torpor explain`" if error["is_terminal"] else "it is tried again")),
     ]
-    return facts([*told, *((f"  {name}", text(_value(value))) for name, value in (error["context"] or {}).items())])
+    known = [(name, value) for name, value in (error["context"] or {}).items() if value is not None]
+    return facts([*told, *((f"  {name}", text(_value(value))) for name, value in known)])
+
+
+def _from_where(item: Record) -> str:
+    """An ERROR hides what the workspace was before; an older server does not tell."""
+    before = item.get("previous_phase")
+    return f" from {before}" if item["phase"] == "ERROR" and before else ""
 
 
 def _conditions(conditions: Mapping[str, Record], now: datetime) -> Table:

@@ -36,6 +36,7 @@ export interface Workspace {
   command: string[];
   desired_state: Wish;
   phase: Phase;
+  previous_phase: Phase | null;
   operation: OperationKind | "NONE";
   progress: number | null;
   generation: number;
