@@ -4,6 +4,8 @@ The names are a promise (docs/reference/metrics.md is drawn from here). What is 
 around the unit of work, never between its lines.
 """
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 # When a series began is nothing anybody asks for.
@@ -39,11 +41,15 @@ loop_failed_turns_total = _counter("loop_failed_turns_total", "Turns of loops th
 loop_restarts_total = _counter("loop_restarts_total", "Restarts of loops that did not turn in time.", "loop")
 is_leader = _gauge("is_leader", "1 in the process that leads.")
 ttl_expirations_total = _counter("ttl_expirations_total", "Workspaces put to sleep because nobody used them.", "transition")
-archive_bytes_total = _counter("archive_bytes_total", "Bytes of homes packed and restored.", "direction")
+archive_bytes_total = _counter("archive_bytes_total", "Bytes written to archives (packed) and homes (restored).", "direction")
 archive_verified_age_seconds = _gauge("archive_verified_age_seconds", "How long ago the archive proven longest ago was proven.")
+archive_verified_age_seconds.set(math.nan)  # known to the leader alone
 proxy_requests_total = _counter("proxy_requests_total", "Requests that came to the proxy.", "outcome")
 proxy_connections = _gauge("proxy_connections", "Connections open at the proxy.")
-wake_seconds = _histogram("wake_seconds", "From the wish RUNNING to a workspace that answers.")
+wake_seconds = _histogram(
+    "wake_seconds",
+    "From the request that woke a workspace until it answers.",
+)
 events_published_total = _counter("events_published_total", "Changes published to the bus.")
 sse_streams = _gauge("sse_streams", "Streams of events that are open.")
 gc_removed_total = _counter("gc_removed_total", "Archives removed because nobody referred to them.")

@@ -364,3 +364,15 @@ async def test_who_does_not_lead_any_more_tells_no_age(here: Yard) -> None:
     assert metrics.archive_verified_age_seconds._value.get() >= 3600
     made.rest()
     assert math.isnan(metrics.archive_verified_age_seconds._value.get())
+
+
+async def test_the_age_of_the_oldest_proof_is_told_between_collections(here: Yard) -> None:
+    made = here.collector()
+    await made.do(TERM)  # not due
+    assert math.isnan(metrics.archive_verified_age_seconds._value.get()), "there is none yet"
+    await here.archive(await here.workspace("demo"), hours=1)
+    await made.do(TERM)
+    first = metrics.archive_verified_age_seconds._value.get()
+    assert first >= 3600
+    await made.do(TERM)
+    assert metrics.archive_verified_age_seconds._value.get() > first

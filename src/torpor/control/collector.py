@@ -8,6 +8,7 @@ the next, and one bad archive or workspace holds up no other.
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -84,6 +85,8 @@ class Collector:
         self._terms = Terms(retention, timedelta(seconds=every_s))
         self._every_s = every_s
         self._skipped = 0
+        self._oldest_proof: float | None = None
+        """When the archive was proven that was proven longest ago, on the monotonic clock."""
         self.interval_s = min(every_s, ASKED_EVERY_S)
         self.turn_s = STEP_S
         self.wake = asyncio.Event()
@@ -92,9 +95,21 @@ class Collector:
         retry_s = backoff_s(max(1, self._skipped), base_s=RETRY_S, cap_s=self._every_s, dice=0.0)
         if await self._store.is_due(every_s=self._every_s, retry_s=retry_s):
             await self.collect(term)
+        elif self._oldest_proof is None:
+            self._tell_age((await self._store.totals()).oldest_proof_s)  # cheap: there are none, or this leader is new
+        self._tell_age_now()
+
+    def _tell_age(self, oldest_proof_s: float | None) -> None:
+        self._oldest_proof = None if oldest_proof_s is None else time.monotonic() - oldest_proof_s
+        self._tell_age_now()
+
+    def _tell_age_now(self) -> None:
+        age_s = math.nan if self._oldest_proof is None else time.monotonic() - self._oldest_proof
+        metrics.archive_verified_age_seconds.set(age_s)
 
     def rest(self) -> None:
-        """Somebody else leads, and tells what there is to tell."""
+        """Another process leads, and tells what there is to tell."""
+        self._oldest_proof = None
         metrics.archive_verified_age_seconds.set(math.nan)
 
     async def collect(self, term: int) -> None:
@@ -112,7 +127,7 @@ class Collector:
                 await self._store.skip(term, tally.report(skipped=_words(error)))
             raise
         self._skipped = 0
-        metrics.archive_verified_age_seconds.set(math.nan if totals.oldest_proof_s is None else totals.oldest_proof_s)
+        self._tell_age(totals.oldest_proof_s)
         log.info("archives_collected", **_counts(report), failed=len(tally.failed))
 
     async def _collect(self, term: int, tally: _Tally) -> Totals:
