@@ -257,6 +257,18 @@ async def test_one_leads_and_when_it_goes_another_does_under_a_higher_term(datab
         assert second.coordinator.term > term
 
 
+async def test_the_uptime_is_that_of_the_process_also_of_a_follower(database_url: str) -> None:
+    async with nodes(database_url, "ada", "bob") as both:
+        await until(lambda: leaders(both))
+        before = {node.coordinator.node_id: node.coordinator.uptime_s for node in both}
+        assert min(before.values()) > 0
+        (first,) = leaders(both)
+        (other,) = (node for node in both if node is not first)
+        await first.end()
+        await until(lambda: leaders([other]))
+        assert other.coordinator.uptime_s > before[other.coordinator.node_id], "it does not begin anew with the lead"
+
+
 async def test_a_lost_connection_gives_up_the_lead_and_it_comes_back_by_itself(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
         await until(lambda: ada.duty.terms)

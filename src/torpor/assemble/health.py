@@ -27,7 +27,7 @@ ANSWERS_WITHIN_S = 3.0
 
 def health(settings: Settings, database: Database, archives: Archives, bus: Bus, coordinator: Coordinator | None) -> Health:
     """`coordinator`: of this process, if it controls."""
-    service = ServiceStore(database)
+    service, began = ServiceStore(database), time.monotonic()
 
     async def ready() -> dict[str, Any]:
         held_back, living, has_bus, has_archives = await asyncio.gather(
@@ -58,7 +58,7 @@ def health(settings: Settings, database: Database, archives: Archives, bus: Bus,
         return {
             "is_leader": coordinator.is_leader if coordinator else False,
             "node_id": coordinator.node_id if coordinator else None,
-            "uptime_seconds": round(coordinator.uptime_s, 1) if coordinator else 0.0,
+            "uptime_seconds": round(coordinator.uptime_s if coordinator else time.monotonic() - began, 1),
             "epoch": coordinator.life if coordinator else None,
             "term": coordinator.term if coordinator else None,
             "members": [_member_out(one) for one in living],

@@ -61,7 +61,7 @@ class Coordinator:
         self._on_change = on_change
         self._membership: Membership | None = None
         self._joined: Membership | None = None
-        self._led_since = 0.0
+        self._began = time.monotonic()
 
     @property
     def is_leader(self) -> bool:
@@ -77,8 +77,8 @@ class Coordinator:
 
     @property
     def uptime_s(self) -> float:
-        """For how long it has been leading."""
-        return time.monotonic() - self._led_since if self.is_leader else 0.0
+        """Of this process, whether it leads or not."""
+        return time.monotonic() - self._began
 
     @property
     def last_look_age_s(self) -> float | None:
@@ -144,7 +144,7 @@ class Coordinator:
     async def _lead(self, leadership: Leadership, membership: Membership) -> None:
         term = await leadership.begin_term(self.node_id, membership.life)
         await leadership.on_change(self._on_change)
-        self.term, self._led_since = term, time.monotonic()
+        self.term = term
         metrics.is_leader.set(1)
         log.info("leading", node=self.node_id, life=membership.life, term=term)
         tasks = begin(leadership.wait_until_lost(), *(tend(duty, term) for duty in self._duties))
