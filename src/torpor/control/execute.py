@@ -91,7 +91,7 @@ class Hands:
                 result = await runtime.run_at_home(home, self.archives.unpack_job(archive.key), fence, progress)
                 _require_proven(archive, result["manifest_root"])
                 await runtime.mark_volume(home, Marker(workspace.id, generation, archive.manifest_root), fence)
-                return SaidDone()
+                return SaidDone(written_bytes=int(str(result["bytes"])))
             case AcceptHome(generation):
                 await runtime.mark_volume(Home(workspace.id, generation), Marker(workspace.id, generation, ""), fence)
                 return SaidDone()

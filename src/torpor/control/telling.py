@@ -49,5 +49,11 @@ def _count(change: Change) -> None:
     is_over = before.operation is not Operation.NONE and after.op_started_at != before.op_started_at
     if is_over and before.op_started_at is not None:
         metrics.operation_seconds.labels(before.operation.value).observe((at - before.op_started_at).total_seconds())
-    if after.phase is Phase.RUNNING and before.phase is not Phase.RUNNING:
+    if after.phase is Phase.RUNNING and before.phase is not Phase.RUNNING and _was_woken(change):
         metrics.wake_seconds.observe((at - after.wished_at).total_seconds())
+
+
+def _was_woken(change: Change) -> bool:
+    """A request woke it: a program that ended since, and was started again, answers no request."""
+    asleep_since = change.before.conditions.container_ready.last_transition_time
+    return asleep_since is not None and asleep_since <= change.after.wished_at

@@ -63,6 +63,7 @@ class Await:
     """The actuator said done: see it before `until`."""
 
     until: datetime
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Finish:
     """It is done, as observed. The next one is claimed in the same write."""
 
     then: Operation
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,8 @@ def _next_operation(workspace: Workspace, verdict: Verdict) -> Operation:
 def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
     operation, knobs, now = workspace.operation, look.knobs, look.now
     if DONE_WHEN[operation](workspace, verdict) and not look.in_flight:
-        return Finish(_next_operation(workspace, verdict))
+        written_bytes = report.written_bytes if isinstance(report, SaidDone) else None
+        return Finish(_next_operation(workspace, verdict), written_bytes)
     if may_turn(workspace):
         if look.in_flight:
             return Cancel(f"the wish is now {workspace.desired_state}")
@@ -220,8 +223,8 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
             return Postpone(now + timedelta(seconds=wait_s), report.message)
         case Overtaken():
             return Adopt()
-        case SaidDone():
-            return Await(now + timedelta(seconds=knobs.retry_base_s))
+        case SaidDone(written_bytes):
+            return Await(now + timedelta(seconds=knobs.retry_base_s), written_bytes)
         case None:
             pass
         case _:

@@ -301,6 +301,9 @@ class Verdict:
 class SaidDone:
     """The actuator returned. That has finished nothing; the observation will."""
 
+    written_bytes: int | None = field(default=None, compare=False)
+    """To the home, where it was filled."""
+
 
 @dataclass(frozen=True, slots=True)
 class Proved:
@@ -357,6 +360,7 @@ class AttemptClosed:
     reason: Reason | None = None
     message: str = ""
     done_bytes: int = 0
+    """Written: to the archive, once it is proven, or to the home. Other progress is not counted in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

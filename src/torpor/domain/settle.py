@@ -111,15 +111,17 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             return _opened(workspace, _adopted(seen, look), closed=_closed(seen, Outcome.ABANDONED))
         case Again(forgiven):
             return _opened(workspace, _again(seen, look, forgiven=forgiven))
-        case Await(until):
-            return Change(workspace, replace(_reached(seen), stage=Stage.SEE, due_at=until))
+        case Await(until, written_bytes):
+            awaiting = replace(_with_written(_reached(seen), written_bytes), stage=Stage.SEE, due_at=until)
+            return Change(workspace, awaiting)
         case Store(proved):
-            stored = replace(_reached(seen), archive=proved.archive, deadline_at=_deadline(seen.operation, look))
+            written = _with_written(_reached(seen), proved.size_bytes)
+            stored = replace(written, archive=proved.archive, deadline_at=_deadline(seen.operation, look))
             return Change(workspace, stored, proved=proved, if_wish_unchanged=True)
         case Turn(then):
             return _passed_on(workspace, seen, then, look, new_op_id, Outcome.TURNED)
-        case Finish(then):
-            return _passed_on(workspace, seen, then, look, new_op_id, Outcome.DONE)
+        case Finish(then, written_bytes):
+            return _passed_on(workspace, _with_written(seen, written_bytes), then, look, new_op_id, Outcome.DONE)
         case Retry(error, at, quick_ends, wants_new_op_id):
             failed = replace(
                 _reached(seen),
@@ -328,7 +330,24 @@ def _closed(seen: Workspace, outcome: Outcome, message: str = "") -> AttemptClos
     """The end of the attempt under way, if one is: in BACKOFF it has ended already."""
     if seen.op_id is None or seen.stage not in (Stage.CALL, Stage.SEE):
         return None
-    return AttemptClosed(seen.op_id, seen.op_attempt, outcome, message=message, done_bytes=seen.progress_done)
+    return AttemptClosed(seen.op_id, seen.op_attempt, outcome, message=message, done_bytes=_written_bytes(seen))
+
+
+def _with_written(seen: Workspace, written_bytes: int | None) -> Workspace:
+    """What was really written takes the place of the progress, which also counts what was read back."""
+    if written_bytes is None:
+        return seen
+    return replace(seen, progress_done=written_bytes, progress_total=written_bytes)
+
+
+def _written_bytes(seen: Workspace) -> int:
+    match seen.operation:
+        case Operation.RESTORING:
+            return seen.progress_done
+        case Operation.ARCHIVING | Operation.CREATE_EMPTY_ARCHIVE:
+            return seen.progress_done if seen.is_archived else 0
+        case _:
+            return 0  # the progress of STARTING counts packages
 
 
 def _failed(seen: Workspace, error: ErrorInfo) -> AttemptClosed | None:

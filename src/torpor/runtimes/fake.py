@@ -188,7 +188,7 @@ class FakeRuntime:
         self._note("unpack" if job.writes else "pack", home.workspace_id, fence)
         size = sum(len(data) for data in files.values())
         progress(size, size)
-        return {"manifest_root": root, "size_bytes": size, "home_bytes": size, "files": len(files)}
+        return {"manifest_root": root, "size_bytes": size, "home_bytes": size, "bytes": size, "files": len(files)}
 
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
         await self._enter("ensure_no_volume", home.workspace_id, fence)
