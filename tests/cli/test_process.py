@@ -226,3 +226,18 @@ def test_up_in_the_background_that_fails(product: str) -> None:
         "torpor: torpor ended before it was ready (exit code 1); the last it said was:",
         "torpor: port 9 is in use",
     ]
+
+
+@pytest.mark.parametrize(("said", "code", "asked"), [(b"n\n", 2, 0), (b"\n", 2, 0), (b"y\n", 0, 1)])
+def test_a_purge_asks_at_a_terminal(api: StandIn, said: bytes, code: int, asked: int) -> None:
+    api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED"), status=202)
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, said)
+        words = [sys.executable, "-m", "torpor", "delete", "demo", "--purge"]
+        done = subprocess.run(words, stdin=theirs, capture_output=True, timeout=60, check=False)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (done.returncode, len(api.asked)) == (code, asked)
+    assert b"Purge 'demo'? Its home and its archives are removed for good. [y/N]" in done.stderr

@@ -34,3 +34,12 @@ def read_new_secret(prompt: str) -> str:
         say("torpor: the two are not the same")
         secret = read_secret(prompt)
     return secret
+
+
+def confirm(question: str, otherwise: str) -> None:
+    """At a terminal, what cannot be undone is done only after a yes; scripts are not asked."""
+    if not sys.stdin.isatty():
+        return
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise usage(otherwise, "answer y, or say --yes", code="not_confirmed")

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torpor.cli.asking import confirm
 from torpor.cli.completing import template_names
 from torpor.cli.ends import Ended, ExitCode, usage
 from torpor.cli.output import say, show_json, show_line
@@ -59,11 +60,14 @@ def archive(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Js
 def delete(
     name: Name,
     purge: Annotated[bool, typer.Option("--purge", help="For good: keep no archive, so no `undelete`.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Purge without being asked.")] = False,
     wait: Wait = False,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Delete it; a last archive is kept for `undelete`, for seven days unless the installation says otherwise."""
+    if purge and not yes:
+        confirm(f"Purge {name!r}? Its home and its archives are removed for good.", "nothing was purged")
     with api_here() as api:
         _conclude(api, api.delete(name, purge=purge), wait=wait, timeout_s=timeout, as_json=as_json)
 
