@@ -219,7 +219,7 @@ def _check_near(caller: Caller, workspace: Workspace) -> Access:
 
 
 def _not_held(found: Workspace, lease_id: str) -> Refused:
-    return Refused("not_found", f"{found.name!r} is not held by {lease_id!r}", workspace=found.name)
+    return Refused("not_found", f"{found.name!r} is not held by {lease_id!r}", kind="lease", workspace=found.name)
 
 
 def _anothers(found: Workspace, has: Access) -> Refused:

@@ -76,6 +76,7 @@ class Room:
     """How many may run, and which of somebody's do."""
 
     per_user: int
+    default_per_user: int
     overall: int
     running: Sequence[str]
 
@@ -303,7 +304,9 @@ class Wishes:
         async with self._store.writing() as writing:
             workspace = await self._locked(writing, caller, found, Deed.SHARE)
             if username not in workspace.shares:
-                raise Refused("not_found", f"{workspace.name!r} is not shared with {username!r}", username=username)
+                raise Refused(
+                    "not_found", f"{workspace.name!r} is not shared with {username!r}", kind="share", username=username
+                )
             await writing.unshare(workspace.id, username)
             await writing.audit(done(caller, Action.WORKSPACE_UNSHARE, workspace, username=username))
         return await self.find(caller, found.id)
@@ -321,7 +324,7 @@ class Wishes:
     async def room(self, caller: Caller) -> Room:
         """How many may run, and which of this caller's own do."""
         per_user = self._limits.of_user(caller.user.max_running)
-        return Room(per_user, self._limits.overall, await self._store.running_of(caller.user.id))
+        return Room(per_user, self._limits.per_user, self._limits.overall, await self._store.running_of(caller.user.id))
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -393,7 +396,7 @@ class Wishes:
             raise Refused("forbidden", "only an administrator may say that homes are really gone")
         async with self._store.writing() as writing:
             if not await writing.release_latch(provider):
-                raise Refused("not_found", f"nothing is held back at {provider!r}")
+                raise Refused("not_found", f"nothing is held back at {provider!r}", kind="latch")
             await writing.audit(caller.entry(Action.LATCH_RELEASE, detail={"provider": provider}))
 
     async def collection_requested(self, caller: Caller) -> None:

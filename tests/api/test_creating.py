@@ -85,12 +85,14 @@ async def test_the_limits_tell_what_counts(here: Live) -> None:
     )
     assert (await here.call("GET", "/limits")).json() == {
         "max_running_per_user": 9,
+        "default_max_running_per_user": 9,
         "max_running_global": 9,
         "running_mine": 3,
         "running": ["present", "starting", "wished"],
     }
     await here.db.execute("UPDATE users SET max_running = 3 WHERE username = 'ada'")
-    assert (await here.call("GET", "/limits")).json()["max_running_per_user"] == 3
+    told = (await here.call("GET", "/limits")).json()
+    assert (told["max_running_per_user"], told["default_max_running_per_user"]) == (3, 9)
     refused = await here.call("PATCH", "/workspaces/asleep", {"desired_state": "RUNNING"})
     assert (refused.status_code, refused.json()["allowed"]) == (429, 3)
     await here.db.execute("UPDATE users SET max_running = 4 WHERE username = 'ada'")

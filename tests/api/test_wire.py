@@ -62,3 +62,8 @@ def test_the_phase_before_an_error_is_told() -> None:
     hosts = Hosts("http://localhost:8080", "localhost:8080")
     assert workspace_out(workspace(phase=Phase.ERROR, previous_phase=Phase.RUNNING), hosts=hosts).previous_phase == "RUNNING"
     assert workspace_out(workspace(), hosts=hosts).previous_phase is None
+
+
+def test_a_purge_is_told_so_that_undelete_is_not_offered() -> None:
+    hosts = Hosts("http://localhost:8080", "localhost:8080")
+    assert [workspace_out(workspace(purge=purge), hosts=hosts).purge for purge in (True, False)] == [True, False]

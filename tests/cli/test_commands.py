@@ -236,6 +236,24 @@ def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: StandIn) -> 
     assert with_json.said == ended.said
 
 
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("user", "torpor users list"),
+        ("token", "torpor tokens list"),
+        ("session", "torpor sessions list"),
+        ("lease", "torpor hold demo"),
+        ("share", "torpor shares demo"),
+        ("latch", "torpor doctor"),
+    ],
+)
+def test_what_is_not_found_is_listed_by_the_command_that_the_hint_names(
+    torpor: Torpor, api: StandIn, kind: str, hint: str
+) -> None:
+    api.refuse("GET /workspaces/demo", 404, "not_found", "there is none", kind=kind)
+    assert f"`{hint}`" in torpor("show", "demo").said
+
+
 def test_a_lost_home_asks_which_way(torpor: Torpor, api: StandIn) -> None:
     api.refuse("POST /workspaces/demo/recover", 409, "say_which_way", "the home is lost", archive_keys=["k1", "k2"])
     ended = torpor("recover", "demo")

@@ -560,11 +560,11 @@ class Accounts:
     @once_more
     async def _end(self, caller: Caller, credential_id: str, how: How, action: str, unknown: str) -> None:
         if not is_id(credential_id):
-            raise Refused("not_found", unknown)
+            raise Refused("not_found", unknown, kind=how.lower())
         async with self._store.writing() as writing:
             ended = await writing.end(caller.user.id, credential_id, how)
             if ended is None:
-                raise Refused("not_found", unknown)
+                raise Refused("not_found", unknown, kind=how.lower())
             also = [one for one in ended.ids if one != credential_id] if how is How.TOKEN else []
             detail = {"id": credential_id, "label": ended.label, **({"also_revoked": also} if also else {})}
             await writing.audit(caller.entry(action, detail=detail))
@@ -606,4 +606,4 @@ def _bad_credentials() -> Refused:
 
 
 def _no_such_user(id_or_name: str) -> Refused:
-    return Refused("not_found", f"there is no user {id_or_name!r}")
+    return Refused("not_found", f"there is no user {id_or_name!r}", kind="user")

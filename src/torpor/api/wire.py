@@ -84,6 +84,7 @@ class WorkspaceOut(Wire):
     observed_at: datetime | None
     created_at: datetime
     deleted_at: datetime | None
+    purge: bool = Field(description="It was deleted for good: it cannot be brought back.")
     url: str
     shares: dict[str, Literal["use", "manage"]] = Field(description="With whom it is shared: user name to what they may.")
 
@@ -381,6 +382,7 @@ class AuditPage(Wire):
 
 class LimitsOut(Wire):
     max_running_per_user: int = Field(description="How many workspaces of yours may run at once.")
+    default_max_running_per_user: int = Field(description="The same of users of whom nothing else is said.")
     max_running_global: int
     running_mine: int
     running: list[str] = Field(description="The names of those of yours that run, or are about to.")
@@ -415,6 +417,7 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         observed_at=workspace.observed_at,
         created_at=workspace.created_at,
         deleted_at=workspace.deleted_at,
+        purge=workspace.purge,
         url=hosts.url(workspace.name),
         shares={username: Share(role).value for username, role in workspace.shares.items()},
     )
@@ -453,6 +456,7 @@ def audit_out(line: Audited) -> AuditOut:
 def limits_out(room: Room) -> LimitsOut:
     return LimitsOut(
         max_running_per_user=room.per_user,
+        default_max_running_per_user=room.default_per_user,
         max_running_global=room.overall,
         running_mine=len(room.running),
         running=list(room.running),

@@ -91,6 +91,16 @@ ADVICE: Mapping[str, str] = {
     "limit_reached": "`torpor limits` shows what is running, `torpor stop NAME` makes room",
 }
 
+# The command that lists what was not found, if that is no workspace.
+LISTED_BY: Mapping[str, str] = {
+    "user": "`torpor users list` shows who there is",
+    "token": "`torpor tokens list` shows yours",
+    "session": "`torpor sessions list` shows yours",
+    "lease": "`torpor hold {workspace}` shows what holds it awake",
+    "share": "`torpor shares {workspace}` shows with whom it is shared",
+    "latch": "`torpor doctor` says where nothing is touched",
+}
+
 # Where the code is none of those.
 STATUS_ADVICE: Mapping[int, str] = {
     401: ADVICE["unauthorized"],
@@ -116,6 +126,11 @@ def _ways_to_recover(problem: Mapping[str, Any], workspace: str) -> str:
     return ", or ".join([*accept, *ways, f"`torpor recover {workspace} --empty`"])
 
 
+def _what_there_is(problem: Mapping[str, Any], workspace: str) -> str:
+    told = LISTED_BY.get(str(problem.get("kind")), ADVICE["not_found"])
+    return told.format(workspace=workspace or problem.get("workspace", "NAME"))
+
+
 def _who_may(problem: Mapping[str, Any], _workspace: str) -> str:
     return "ask its owner" if "workspace" in problem else STATUS_ADVICE[403]
 
@@ -128,6 +143,7 @@ def _later(problem: Mapping[str, Any], _workspace: str) -> str:
 # Advice that the refusal itself must complete.
 ADVICE_FROM: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {
     "say_which_way": _ways_to_recover,
+    "not_found": _what_there_is,
     "too_many_sign_ins": _later,
     "forbidden": _who_may,
 }

@@ -53,6 +53,7 @@ export interface Workspace {
   observed_at: Instant | null;
   created_at: Instant;
   deleted_at: Instant | null;
+  purge: boolean;
   url: string;
   shares: Record<string, Role>;
 }
@@ -119,6 +120,7 @@ export interface Template {
 
 export interface Limits {
   max_running_per_user: number;
+  default_max_running_per_user: number;
   max_running_global: number;
   running_mine: number;
   running: string[];

@@ -57,7 +57,7 @@ function Running({ now }: { now: number }) {
         <>
           <progress class="fill" max={Math.max(most, 1)} value={running.length} aria-label="Places in use" />
           <p class="dim">
-            At most {most} run at once in all, and {allowed.max_running_per_user} of each user, unless something else is said of
+            At most {most} run at once in all, and {allowed.default_max_running_per_user} of each user, unless something else is said of
             them.
           </p>
         </>

@@ -218,7 +218,7 @@ function Deleted({ me, now }: { me: Me; now: number }) {
       {items?.length === 0 && <p class="dim">None. What is deleted can be brought back from here for a while.</p>}
       <ul class="lines">
         {items
-          ?.filter((one) => access(one, me) === "OWN")
+          ?.filter((one) => access(one, me) === "OWN" && !one.purge)
           .map((one) => (
             <li key={one.id}>
               <span>
