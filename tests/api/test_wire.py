@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.api.live import Live, live
+from tests.api.live import Live, calling, live
 from tests.domain.builders import workspace
 from torpor.api import wire
 from torpor.api.wire import workspace_out
@@ -67,3 +67,18 @@ def test_the_phase_before_an_error_is_told() -> None:
 def test_a_purge_is_told_so_that_undelete_is_not_offered() -> None:
     hosts = Hosts("http://localhost:8080", "localhost:8080")
     assert [workspace_out(workspace(purge=purge), hosts=hosts).purge for purge in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize("path", ["/nope", "/workspaces/a/b/c"])
+async def test_a_browser_gets_a_page_where_there_is_none_and_a_program_a_problem(here: Live, path: str) -> None:
+    async with calling(here.path) as client:
+        shown = await client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        told = await client.get(path, headers={"Accept": "*/*"})
+        call = await client.get("/api/v1/nope", headers={"Accept": "text/html"})
+        hostile = await client.get("/<script>", headers={"Accept": "text/html"})
+    assert (shown.status_code, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert path in shown.text
+    assert 'href="/"' in shown.text
+    for answer in (told, call):
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert "<script>" not in hostile.text

@@ -28,7 +28,7 @@ from torpor.api.knocking import knocking_routes
 from torpor.api.leases import lease_routes
 from torpor.api.oidc import oidc_routes
 from torpor.api.reference import reference_page
-from torpor.api.refusals import problem, translate_refusals
+from torpor.api.refusals import is_for_a_person, no_such_page, problem, translate_refusals
 from torpor.api.rules import V1, Ruled
 from torpor.api.sessions import session_routes
 from torpor.api.shares import share_routes
@@ -153,6 +153,8 @@ def _pages(describe: Callable[[], dict[str, Any]]) -> APIRouter:
 
     async def page(request: Request) -> Response:
         found = asset(request.url.path)
+        if found is None and is_for_a_person(request):
+            return no_such_page(request.url.path)
         if found is None:
             return problem(404, "not_found", f"there is no page {request.url.path}")
         body, headers = found.served(accept_encoding=request.headers.get("accept-encoding", ""))

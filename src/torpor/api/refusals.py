@@ -3,12 +3,13 @@
 `application/problem+json` (RFC 9457) with a stable `code`; what each code means in HTTP stands in one table.
 """
 
+import html
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from torpor.domain.errors import Failed, Refused, Unavailable
@@ -62,6 +63,15 @@ STATUS_OF: Mapping[str, int] = {
 }
 
 PROBLEM = "application/problem+json"
+NO_SUCH_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Page not found · Torpor</title>
+<h1>Page not found</h1>
+<p>There is no page <code>{path}</code> here. The <a href="/">first page</a> shows your workspaces.</p>
+</html>
+"""
 # What the framework itself refuses.
 HTTP_CODES: Mapping[int, str] = {404: "no_such_call", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
 
@@ -85,6 +95,15 @@ def problem(status: int, code: str, detail: str, context: Mapping[str, Any] | No
     return JSONResponse({**(context or {}), **body}, status, headers, media_type=PROBLEM)
 
 
+def no_such_page(path: str) -> HTMLResponse:
+    return HTMLResponse(NO_SUCH_PAGE.format(path=html.escape(path)), 404, {"Content-Security-Policy": "default-src 'none'"})
+
+
+def is_for_a_person(request: Request) -> bool:
+    """A browser went there, by a link or by hand. The API answers everyone alike."""
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
+
+
 def translate_refusals(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     async def _refused(_request: Request, refused: Refused) -> JSONResponse:
@@ -104,14 +123,16 @@ def translate_refusals(app: FastAPI) -> None:
         return problem(422, "bad_request", "; ".join(wrong), {"errors": wrong})
 
     @app.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+    async def _http(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, Refused):
-            return await _refused(_request, error.__cause__)
+            return await _refused(request, error.__cause__)
         if isinstance(error.__cause__, Unavailable):
-            return await _unavailable(_request, error.__cause__)
+            return await _unavailable(request, error.__cause__)
         if error.status_code == 400:
             # The body is not even text: told like everything else that the framework cannot read.
             return problem(422, "bad_request", str(error.detail))
+        if error.status_code == 404 and is_for_a_person(request):
+            return no_such_page(request.url.path)
         answer = problem(error.status_code, HTTP_CODES.get(error.status_code, "http"), str(error.detail))
         answer.headers.update(error.headers or {})
         return answer
