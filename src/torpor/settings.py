@@ -88,7 +88,8 @@ class Settings(BaseModel):
     )
     runtime: Literal["auto", "process", "fake"] = Field(
         "auto",
-        description="What runs workspaces; `auto` takes the best one this machine has. `fake` runs nothing: it is for trials.",
+        description="What runs workspaces. `process`: programs on this machine, confined as far as it allows; `auto` takes it. "
+        "`fake` runs nothing: it is for trials.",
     )
     unconfined: bool = Field(
         False,

@@ -1,6 +1,6 @@
 """Which records travel between the steps of the loop?
 
-observe --Observation--> judge --Verdict--> plan --Step--> execute --> settle --Change--> store
+observe --Observation--> judge --Verdict--> plan --Step--> settle --Change--> store, then execute --Report--> the next look
 """
 
 from collections.abc import Mapping
