@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.sort.small_disk import fill, small_disk
-from torpor.sort.errors import Broken
+from torpor.sort.errors import Broken, Torn
 from torpor.sort.journal import RESERVE, Journal
 from torpor.sort.record import Fixed, Format, Lines
 
@@ -74,6 +74,19 @@ def test_every_damage_is_noticed_and_the_file_is_named(journal: Journal) -> None
         with pytest.raises(Broken) as caught:
             journal.load(Machine)
         assert f"the journal {journal.path} cannot be read" in caught.value.message
+
+
+def test_a_torn_journal_is_told_apart_from_one_of_another_version(journal: Journal) -> None:
+    journal.save(Machine("Sorting", 1, (b"some key",)))
+    good = journal.path.read_bytes()
+    for torn in (b"", good[:10], good[:-3], b"\x00" * len(good)):
+        journal.path.write_bytes(torn)
+        with pytest.raises(Torn):
+            journal.load(Machine)
+    journal.path.write_bytes(good.replace(b"journal 1 ", b"journal 2 ", 1))
+    with pytest.raises(Broken) as caught:
+        journal.load(Machine)
+    assert not isinstance(caught.value, Torn)
 
 
 def test_a_journal_of_another_version_or_kind_is_named(journal: Journal) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torpor.sort.codec import from_plain, to_plain
-from torpor.sort.errors import Broken
+from torpor.sort.errors import Broken, Torn
 from torpor.sort.files import broken, remove, sync_directory
 from torpor.sort.sizes import MIB
 
@@ -57,7 +57,7 @@ class Journal:
                 self._grow_with(content)
 
     def load(self, declared: type[T]) -> T | None:
-        """What was saved last; None if nothing was. Broken if it is torn, or of another kind or version."""
+        """What was saved last; None if nothing was. Torn if it is damaged, Broken if it is of another kind or version."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -66,6 +66,8 @@ class Journal:
             raise broken(error, self.path, "reading the journal") from error
         try:
             return from_plain(declared, json.loads(_unsealed(content)))
+        except _Damaged as error:
+            raise Torn(f"the journal {self.path} cannot be read: {error}") from error
         except ValueError as error:
             raise Broken(f"the journal {self.path} cannot be read: {error}") from error
 
@@ -114,6 +116,10 @@ class Journal:
                 self._hold(2 * len(content))
 
 
+class _Damaged(ValueError):
+    """This is not what was written."""
+
+
 def _sealed(document: bytes) -> bytes:
     return b"%s %d %s\n%s\n" % (MAGIC, VERSION, hashlib.sha256(document).hexdigest().encode(), document)
 
@@ -126,7 +132,7 @@ def _unsealed(content: bytes) -> bytes:
                 raise ValueError(f"it has version {version.decode(errors='replace')}, and this program reads version {VERSION}")
             document = rest.removesuffix(b"\n")
             if hashlib.sha256(document).hexdigest().encode() != checksum:
-                raise ValueError("its checksum is not that of its content; it is torn or was changed")
+                raise _Damaged("its checksum is not that of its content; it is torn or was changed")
             return document
         case _:
-            raise ValueError("it does not begin as a journal of torpor sort")
+            raise _Damaged("it does not begin as a journal of torpor sort")

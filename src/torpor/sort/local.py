@@ -11,9 +11,10 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from torpor.sort.cradle import Cradle
-from torpor.sort.errors import Refused, SortError
+from torpor.sort.errors import Refused, SortError, Torn
 from torpor.sort.files import remove
 from torpor.sort.inputs import cut, find
 from torpor.sort.journal import Journal
@@ -28,6 +29,9 @@ from torpor.sort.place import OUTPUT_PID, SCRATCH_PID, STATE, Place
 from torpor.sort.report import JobReport, Outcome, counted
 from torpor.sort.segments import Inputs
 from torpor.sort.sizes import MIB, SMALLEST_MEMORY, worker_count
+from torpor.sort.wire.credentials import load_join
+
+T = TypeVar("T")
 
 FOLLOW_S = 0.1
 
@@ -79,7 +83,7 @@ def _refuse_impossible(options: LocalOptions) -> None:
 def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> str:
     """The unfinished job of the same command, or a new one; the output directory is then claimed for it."""
     plans, journal = Journal(state / "plan"), Journal(state / "master" / JOURNAL)
-    before, master = plans.load(Plan), journal.load(Master)
+    before, master = _load(plans, Plan), _load(journal, Master)
     if before is not None and before.output != plan.output:
         raise Refused(
             "other_job", f"{state} holds an unfinished sort into {before.output}; finish it with its own command, or remove it"
@@ -93,7 +97,7 @@ def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> st
             )
         place.claim_output(master.job, "run")
         return master.job
-    if before is not None:
+    if before is not None or _claimed_by(state, place):
         place.remove_output()
         place.release_output()
     job = secrets.token_hex(8)
@@ -108,6 +112,20 @@ def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> st
     _remove_state(state)
     plans.save(plan)
     return job
+
+
+def _load(journal: Journal, declared: type[T]) -> T | None:
+    """A torn journal counts as lost scratch: the sort begins anew."""
+    try:
+        return journal.load(declared)
+    except Torn:
+        return None
+
+
+def _claimed_by(state: Path, place: Place) -> bool:
+    """Whether the output directory belongs to the job in this state directory, though its plan is lost."""
+    join = state / "master" / JOIN
+    return join.exists() and place.is_claimed(load_join(join).job, "run")
 
 
 def _sort(options: LocalOptions, nursery: Nursery, state: Path, job: str) -> JobReport:

@@ -20,7 +20,7 @@ from torpor.sort.answering import Answers
 from torpor.sort.context import Stopped
 from torpor.sort.driver import Driver
 from torpor.sort.ending import Ending, Left
-from torpor.sort.errors import Broken, Refused, SortError, Stale, Unavailable
+from torpor.sort.errors import Broken, Refused, SortError, Stale, Torn, Unavailable
 from torpor.sort.hands import Hands
 from torpor.sort.hold import Holding
 from torpor.sort.inputs import find
@@ -156,7 +156,7 @@ def _live(
 ) -> Left:
     journal = Journal(place.journal)
     journal.reserve()
-    saved = journal.load(Saved)
+    saved = _saved(journal)
     # Who comes under another name, such as a corrected --index, is somebody else, and has no earlier life here.
     is_ours = saved is not None and (saved.worker.job, saved.worker.identity) == (job.job, identity)
     before = saved.worker if saved is not None and is_ours else None
@@ -197,6 +197,15 @@ def _live(
     for line in lines(driver.value.history):
         say(line)
     return Left(Ending(code), driver.value.reason or "the job was not over yet")
+
+
+def _saved(journal: Journal) -> Saved | None:
+    """A torn journal counts as lost scratch: the worker does its part again."""
+    try:
+        return journal.load(Saved)
+    except Torn as error:
+        say(f"{error.message}; this counts as lost scratch, and this worker does its part again")
+        return None
 
 
 def _own_host(master: str) -> str:

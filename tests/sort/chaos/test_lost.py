@@ -56,6 +56,19 @@ def test_completed_workers_that_lost_what_they_had(data: Data, undisturbed: Undi
         assert here.workers[1].said().count("sorts again") == 1
 
 
+@pytest.mark.parametrize("left", [0, 200], ids=["empty", "cut"])
+def test_a_torn_journal_counts_as_lost_scratch(data: Data, undisturbed: Undisturbed, left: int) -> None:
+    reference = undisturbed.of(SPILLED)
+    with cluster(data.inputs, memory=SPILLED) as here:
+        here.start({0: "WaitingForMergeSignal:after-save"})
+        kill_worker(here, 0, "WaitingForMergeSignal:after-save")
+        os.truncate(here.scratch(0) / "journal", left)
+        here.workers[0].start()
+        report = here.ends_as(reference)
+        assert report["workers"][0]["attempts"] == 2
+        assert here.workers[0].said().count("this counts as lost scratch") == 1
+
+
 def test_scratch_that_is_lost_when_the_job_is_over(data: Data, undisturbed: Undisturbed) -> None:
     """Nobody is left who could send again, so what is there must stay."""
     reference = undisturbed.of(LAZY)

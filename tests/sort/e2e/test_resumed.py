@@ -70,6 +70,28 @@ def test_the_same_command_goes_on_where_it_stood(
     assert (tmp_path / "in").read_bytes() == RECORDS
 
 
+@pytest.mark.parametrize("torn", ["plan", "master/journal", "worker.0/journal"])
+@pytest.mark.parametrize("apart", [False, True], ids=["state in the output", "state in --scratch"])
+def test_a_torn_journal_does_not_stop_the_same_command(
+    tmp_path: Path, words: tuple[object, ...], torn: str, apart: bool
+) -> None:
+    output = tmp_path / "out"
+    places = ("--scratch", tmp_path / "scratch") if apart else ()
+    state = (tmp_path / "scratch" if apart else output) / ".torpor-sort"
+    with running("run", *words, *places) as run:
+        stop_midway(state.parent)
+        workers = [pid_of(state.parent, index) for index in range(2)]
+        run.send(signal.SIGKILL)
+        run.ended()
+    wait_for(lambda: all(process_state(worker) == "Z" for worker in workers), "the end of its workers")
+    # As a kill while the workers write their output would leave it.
+    (output / "partition.00000").write_bytes(b"half")
+    os.truncate(state / torn, 100)
+
+    sorted_well(*words, *places)
+    assert joined(output) == SORTED
+
+
 def test_a_worker_that_dies_is_started_again(tmp_path: Path, words: tuple[object, ...]) -> None:
     output = tmp_path / "out"
     with running("run", *words, "--json") as run:
