@@ -1,11 +1,11 @@
 """What does a worker answer to those who call it?"""
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as TookTooLong
 
 import grpc
 
+from torpor.sort.clock import now
 from torpor.sort.context import Stopped
 from torpor.sort.errors import Broken, NotYet, Refused, Stale
 from torpor.sort.machine.history import durations
@@ -94,7 +94,7 @@ class Answers:
 
     def _status(self, request: GetStatus) -> OwnStatus:
         bench, worker = self._bench, self._bench.worker
-        spent = durations(worker.history, time.time())
+        spent = durations(worker.history, now())
         sender = bench.sender
         return OwnStatus(
             job=worker.job,

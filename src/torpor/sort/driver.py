@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
+from torpor.sort.clock import now
 from torpor.sort.errors import Broken, SortError
 from torpor.sort.hold import Holding, Moment
 
@@ -94,7 +95,7 @@ class Driver(Generic[Value, Event, Command]):
 
     def record(self, event: Event) -> None:
         """What happened while there was no process to act upon it."""
-        value, _ = self._step(self.value, event, time.time())
+        value, _ = self._step(self.value, event, now())
         self._keep(value, entered=True)
 
     def run(self) -> int:
@@ -114,7 +115,7 @@ class Driver(Generic[Value, Event, Command]):
 
     def _take(self, event: Event) -> None:
         before = self.value
-        value, commands = self._step(before, event, time.time())
+        value, commands = self._step(before, event, now())
         entered = value.state != before.state
         if value is not before:
             try:
@@ -140,7 +141,7 @@ class Driver(Generic[Value, Event, Command]):
         """What cannot be remembered must not be done: failed, and that is written down if there is any way to."""
         event = self.broke(error)
         assert event is not None
-        self.value, commands = self._step(before, event, time.time())
+        self.value, commands = self._step(before, event, now())
         if not commands:
             # It can fail no further, and can do nothing that it could not remember.
             self._log(error.message)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import grpc
 
+from torpor.sort import clock
 from torpor.sort.driver import Driver
 from torpor.sort.errors import NotYet, Refused, SortError
 from torpor.sort.hold import Moment
@@ -95,13 +96,17 @@ class Seen:
     history: tuple[Transition, ...] = ()
     """What had happened to it when it reported last."""
 
+    def excuse(self, seconds: float, now: float) -> None:
+        """So long the master itself did not run. One that was heard since then has nothing to be excused for."""
+        self.at = min(self.at + seconds, now)
+
 
 class Mastery:
     def __init__(self, options: MasterOptions, join: Join, driver: Driver[Master, Event, Command]) -> None:
         self.join = join
         self._options = options
         self._driver = driver
-        self._began = time.time()
+        self._began = clock.now()
         self._seen: dict[str, Seen] = {member.identity: Seen(time.monotonic()) for member in driver.value.members}
         self._is_over = threading.Event()
         driver.hands = {Announce: self._announce, ChooseCut: self._choose, Signal: self._signal, End: self._end}
@@ -313,7 +318,7 @@ class Mastery:
                 # It was the master that was stopped, and who could have told it anything meanwhile?
                 began += slept_s
                 for seen in tuple(self._seen.values()):
-                    seen.at += slept_s
+                    seen.excuse(slept_s, now)
             if master.state is M.WAITING_FOR_WORKERS:
                 if now - began > deadlines.registration:
                     here = ", ".join(member.identity for member in master.members) or "nobody"
@@ -329,7 +334,7 @@ class Mastery:
     # ---- how it stands
 
     def status(self) -> JobStatus:
-        master, now = self.master, time.time()
+        master, now = self.master, clock.now()
         return JobStatus(
             job=master.job,
             state=master.state,
@@ -346,7 +351,7 @@ class Mastery:
 
     def _worker_status(self, member: Member) -> WorkerStatus:
         seen = self._heard_of(member)
-        silent_s = time.monotonic() - seen.at
+        silent_s = max(0.0, time.monotonic() - seen.at)
         state = W(seen.beat.state)
         lost = silent_s > self._options.deadlines.heartbeat_lost and self.master.state not in MASTER_TERMINAL
         return WorkerStatus(
@@ -366,13 +371,15 @@ class Mastery:
     def report(self) -> JobReport:
         master = self.master
         outcome = Outcome(master.verdict) if master.verdict else Outcome.FAILED
+        # A master that was started again began before this process did.
+        began = min(self._began, master.history[0].at) if master.history else self._began
         ended = master.history[-1].at if master.history else self._began
         return JobReport(
             job=master.job,
             outcome=outcome,
             format=master.format,
             partitions=len(master.cut.owners) if master.cut else 0,
-            seconds=ended - self._began,
+            seconds=ended - began,
             reason=master.reason,
             proof=total(file.proof for report in master.merged.values() for file in report.files),
             durations={

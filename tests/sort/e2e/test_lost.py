@@ -29,6 +29,13 @@ def test_nobody_is_waited_for_longer_than_was_said(tmp_path: Path) -> None:
     assert "0 of 2 workers registered" in again.said
 
 
+def test_a_master_that_is_started_again_after_the_end_reports_no_negative_time(tmp_path: Path) -> None:
+    with cluster(tmp_path, 2, "--registration-timeout", 0.5) as job:
+        job.master.ended()
+    report = torpor_sort("master", "--workers", 2, "--state", job.state, "--json").json["report"]
+    assert min(report["seconds"], report["working_s"], report["waited_s"]) >= 0
+
+
 def test_an_input_that_is_changed_under_way_fails_the_job(tmp_path: Path, input_: Path) -> None:
     with cluster(tmp_path, 1) as job, running(*job.worker(0, input_, "--hold", "Sorting")) as worker:
         worker.wait_until_held()

@@ -137,6 +137,11 @@ def test_the_whole_way() -> None:
 # ── who comes ──
 
 
+def test_a_clock_that_is_set_back_gives_no_negative_time() -> None:
+    master = go(Master("job", 1, "gensort"), M.SAMPLING, "all are there", 1000.0)
+    assert go(master, M.FAILED, "the disk is full", 400.0).history[-1].at == 1000.0
+
+
 def test_indices_follow_names_and_never_who_came_first() -> None:
     for order in itertools.permutations("cab"):
         master = Master("job", 3, "gensort")

@@ -131,6 +131,13 @@ def test_history_is_kept() -> None:
     assert lines(worker.history)[1] == "[+1.000 s] Sampling -> WaitingForPartitionConfig: reason 1"
 
 
+def test_a_clock_that_is_set_back_gives_no_negative_time() -> None:
+    worker = go(Worker("host:/in:/out", "job"), W.SAMPLING, "registered", 1000.0)
+    worker = go(worker, W.FAILED, "killed", 400.0)
+    assert [step.at for step in worker.history] == [1000.0, 1000.0]
+    assert lines(worker.history)[1].startswith("[+0.000 s] Sampling -> Failed")
+
+
 def test_from_failed_it_may_start_again_and_its_history_stays() -> None:
     worker = go(go(Worker("one"), W.SAMPLING, "test", 1.0), W.FAILED, "error", 2.0)
     again = go(worker, W.INITIALIZING, "restart", 3.0)

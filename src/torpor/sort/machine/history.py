@@ -14,6 +14,11 @@ class Transition:
     attempt: int = 0
 
 
+def no_earlier(history: Sequence[Transition], now: float) -> float:
+    """Now, but not before the last transition: between two processes the clock may have been set back."""
+    return max(now, history[-1].at) if history else now
+
+
 def durations(history: Sequence[Transition], now: float) -> dict[str, float]:
     """Seconds spent in each state that was entered, over all attempts; the present one counts until now."""
     spent: dict[str, float] = {}

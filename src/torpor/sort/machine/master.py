@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
 from torpor.sort.errors import Refused, Stale
-from torpor.sort.machine.history import Transition
+from torpor.sort.machine.history import Transition, no_earlier
 from torpor.sort.machine.reactions import IllegalTransition, Reaction, Row, WrongState, row
 from torpor.sort.machine.records import (
     Beat,
@@ -196,7 +196,8 @@ REACTS: Mapping[type[Event], Row[M]] = {
 def go(master: Master, target: M, reason: str, now: float) -> Master:
     if target not in MASTER_MAY_GO_TO[master.state]:
         raise IllegalTransition(master.state, target)
-    return replace(master, state=target, history=(*master.history, Transition(master.state, target, now, reason)))
+    transition = Transition(master.state, target, no_earlier(master.history, now), reason)
+    return replace(master, state=target, history=(*master.history, transition))
 
 
 def step(master: Master, event: Event, now: float) -> tuple[Master, tuple[Command, ...]]:

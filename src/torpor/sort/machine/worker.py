@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from torpor.sort.machine.history import Transition
+from torpor.sort.machine.history import Transition, no_earlier
 from torpor.sort.machine.reactions import IllegalTransition, Reaction, Row, WrongState, row
 from torpor.sort.machine.records import Cut, Goal, MergeReport, Report, Sample, ShuffleReport, SortReport, Stage, Terms
 from torpor.sort.machine.states import WORKER_MAY_GO_TO, WORKER_WAY, Phase
@@ -284,7 +284,7 @@ def go(worker: Worker, target: W, reason: str, now: float) -> Worker:
     """One transition, recorded; what may not follow is refused with both states named."""
     if target not in WORKER_MAY_GO_TO[worker.state]:
         raise IllegalTransition(worker.state, target)
-    transition = Transition(worker.state, target, now, reason, worker.attempt)
+    transition = Transition(worker.state, target, no_earlier(worker.history, now), reason, worker.attempt)
     return replace(worker, state=target, history=(*worker.history, transition))
 
 
