@@ -12,6 +12,7 @@ from torpor.cli.sort_progress import name_of, sorted_bytes, state_words
 from torpor.cli.wording import NOTHING, duration, escaped, size
 from torpor.sort.report import plain_history
 from torpor.sort.status import JobStatus, WorkerStatus
+from torpor.sort.wire.requests import OwnStatus
 
 BAR_WIDTH = 30
 
@@ -57,15 +58,46 @@ def standing(status: JobStatus) -> RenderableType:
             _text(worker.message or NOTHING),
         )
     spent = ", ".join(f"{state} {duration(seconds)}" for state, seconds in status.durations.items())
-    facts = Table.grid(padding=(0, 2, 0, 0))
     told = {"job": status.job, "address": status.address, "format": status.format, "spent": spent, "verdict": status.verdict}
-    for name, value in told.items():
-        if value:
-            facts.add_row(Text(name, "dim"), _text(value))
-    parts: list[RenderableType] = [_headline(status), Text(), facts]
+    parts: list[RenderableType] = [_headline(status), Text(), _facts(told)]
     if status.workers:
         parts += [Text(), table]
     return Group(*parts)
+
+
+def worker_standing(status: OwnStatus) -> RenderableType:
+    """The status of one worker, as it reports it itself."""
+    line = Text(clean(status.state), STATE_STYLE.get(status.state, "bold"))
+    line.append(clean(f": {status.message}") if status.message else "", "")
+    facts = {
+        "worker": NOTHING if status.index is None else str(status.index),
+        "identity": status.identity,
+        "job": status.job,
+        "attempt": str(status.attempt),
+        "progress": f"{status.progress:.0f} %",
+        "spent": ", ".join(f"{state} {duration(seconds)}" for state, seconds in status.durations.items()),
+        "sorted": f"{status.counters.get('records', 0):,} records, {size(status.counters.get('bytes', 0))}",
+        "retries": str(status.counters.get("retries", 0)),
+        "resent": f"{status.counters.get('resent_parts', 0)} parts",
+    }
+    return Group(line, Text(), _facts(facts))
+
+
+def plain_worker(status: OwnStatus) -> dict[str, Any]:
+    """What JSON can say; the names are a promise."""
+    return {
+        "job": status.job,
+        "index": status.index,
+        "identity": status.identity,
+        "attempt": status.attempt,
+        "state": status.state,
+        "phase": status.phase,
+        "progress": status.progress,
+        "message": status.message,
+        "durations_s": dict(status.durations),
+        "counters": dict(status.counters),
+        "history": plain_history(status.history),
+    }
 
 
 def plain(status: JobStatus) -> dict[str, Any]:
@@ -98,6 +130,14 @@ def plain(status: JobStatus) -> dict[str, Any]:
             for worker in status.workers
         ],
     }
+
+
+def _facts(facts: Mapping[str, str]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for name, value in facts.items():
+        if value:
+            grid.add_row(Text(name, "dim"), _text(value))
+    return grid
 
 
 def _headline(status: JobStatus) -> Text:

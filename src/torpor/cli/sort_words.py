@@ -17,6 +17,10 @@ Master = Annotated[str, typer.Argument(metavar="MASTER", help="The master's HOST
 Output = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where the sorted files go; empty or new.", show_default=False)
 ]
+JoinFile = Annotated[
+    Path | None,
+    typer.Option("--join", metavar="FILE", help="The master's join.json, if you name a HOST:PORT.", show_default=False),
+]
 Scratch = Annotated[
     Path | None,
     typer.Option("--scratch", metavar="DIR", help="Where runs and parts lie meanwhile (default: in the output directory)."),

@@ -17,6 +17,7 @@ from torpor.cli.sort_words import (
     Heartbeat,
     HeartbeatLost,
     HoldText,
+    JoinFile,
     Key,
     LockWait,
     Master,
@@ -260,20 +261,26 @@ def worker(
 def status(
     master: Annotated[
         str,
-        typer.Argument(metavar="MASTER", help="Its HOST:PORT, its --state directory or its join.json.", show_default=False),
+        typer.Argument(
+            metavar="MASTER",
+            help="The HOST:PORT of the master or of a worker, or the master's --state directory or join.json.",
+            show_default=False,
+        ),
     ],
-    join: Annotated[
-        Path | None, typer.Option("--join", metavar="FILE", help="Its join.json, where HOST:PORT is said.", show_default=False)
-    ] = None,
+    join: JoinFile = None,
     as_json: Json = False,
 ) -> None:
-    """How a sort stands."""
+    """Show the status of a sort, or of one worker."""
     with told():
         from torpor.cli import sort_render
-        from torpor.sort.master import ask_status
+        from torpor.sort.client import ask_status
+        from torpor.sort.status import JobStatus
 
-        stands = ask_status(master, join)
-        show_json(sort_render.plain(stands)) if as_json else show(sort_render.standing(stands))
+        found = ask_status(master, join)
+        if isinstance(found, JobStatus):
+            show_json(sort_render.plain(found)) if as_json else show(sort_render.standing(found))
+        else:
+            show_json(sort_render.plain_worker(found)) if as_json else show(sort_render.worker_standing(found))
 
 
 @app.command()

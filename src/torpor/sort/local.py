@@ -21,7 +21,7 @@ from torpor.sort.journal import Journal
 from torpor.sort.locking import DirectoryLock
 from torpor.sort.machine.master import Master
 from torpor.sort.machine.states import MasterState
-from torpor.sort.master import JOIN, JOURNAL, serve_job
+from torpor.sort.master import JOURNAL, serve_job
 from torpor.sort.mastery import Mastery
 from torpor.sort.nursery import Nursery
 from torpor.sort.options import LocalOptions, MasterOptions
@@ -29,7 +29,7 @@ from torpor.sort.place import OUTPUT_PID, SCRATCH_PID, STATE, Place
 from torpor.sort.report import JobReport, Outcome, counted
 from torpor.sort.segments import Inputs
 from torpor.sort.sizes import MIB, SMALLEST_MEMORY, worker_count
-from torpor.sort.wire.credentials import load_join
+from torpor.sort.wire.credentials import JOIN, load_join
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ it must not forget is in the journal; who was heard when, and what each worker l
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from torpor.sort.driver import Driver
 from torpor.sort.errors import Refused, SortError
@@ -18,17 +17,11 @@ from torpor.sort.machine.master import Command, Event, JobBroke, Master, step
 from torpor.sort.mastery import Mastery
 from torpor.sort.options import MasterOptions
 from torpor.sort.report import JobReport
-from torpor.sort.status import JobStatus
-from torpor.sort.wire.calls import GET_JOB_STATUS
-from torpor.sort.wire.connecting import Connection
-from torpor.sort.wire.credentials import Join, is_loopback, load_join, make_join, save_join, split_address
-from torpor.sort.wire.requests import GetStatus
+from torpor.sort.wire.credentials import JOIN, Join, is_loopback, load_join, make_join, save_join, split_address
 from torpor.sort.wire.serving import Serving, serve
 
-JOIN = "join.json"
 JOURNAL = "journal"
 THREADS = 16
-STATUS_S = 5.0
 
 
 def serve_job(options: MasterOptions, *, started: Callable[[Mastery], None] = lambda mastery: None) -> JobReport:
@@ -92,21 +85,3 @@ def _refuse_other(options: MasterOptions, saved: Master) -> None:
             "other_job",
             f"the job in {options.state} has {saved.expected} workers and format {saved.format}, not {asked[0]} and {asked[1]}",
         )
-
-
-def ask_status(master: str, join_path: Path | None) -> JobStatus:
-    """How the job of this master stands; MASTER is its address, its state directory or its join file."""
-    path = Path(master)
-    if path.is_dir():
-        path = path / JOIN
-    if path.is_file() or path.name == JOIN:
-        join = load_join(path)
-        address = join.address
-    elif join_path is not None:
-        join, address = load_join(join_path), master
-    else:
-        # On the loopback everybody may ask how it stands.
-        join, address = Join("", master, False, "", "", ""), master
-        split_address(address)
-    with Connection(address, join) as connection:
-        return connection.call(GET_JOB_STATUS, GetStatus(), STATUS_S)

@@ -51,3 +51,22 @@ def test_a_sort_is_looked_at_from_its_beginning_to_its_end(tmp_path: Path) -> No
 def test_a_master_that_never_was_is_told_as_such(tmp_path: Path) -> None:
     assert torpor_sort("status", tmp_path).code == 1
     assert torpor_sort("status", "nowhere").code == 2
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["open", "TLS"])
+def test_the_status_of_one_worker(tmp_path: Path, tls: bool) -> None:
+    """The other worker does not come, so that this one stays where it is."""
+    (tmp_path / "in").write_bytes(fixed_records(2_000, GENSORT, seed=3))
+    with cluster(tmp_path, 2, *(["--tls"] if tls else [])) as job, running(*job.worker(0, tmp_path / "in")):
+        (found,) = wait_for(lambda: torpor_sort("status", job.state, "--json").json["workers"], "the worker")
+        words = (found["control_address"], *(("--join", job.join) if tls else ()))
+        told = torpor_sort("status", *words, "--json")
+        assert told.code == 0, told.err.decode()
+        assert (told.json["identity"], told.json["state"]) == (found["identity"], "Initializing")
+        assert (told.json["phase"], told.json["progress"], told.json["counters"]["records"]) == ("INITIALIZING", 0, 0)
+        text = torpor_sort("status", *words)
+        assert text.code == 0
+        assert text.out.decode().startswith("Initializing: registering")
+        assert found["identity"] in "".join(text.out.decode().split())
+        if tls:
+            assert torpor_sort("status", found["control_address"]).code == 6

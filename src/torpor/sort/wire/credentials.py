@@ -12,6 +12,7 @@ from pathlib import Path
 from torpor.sort.errors import Broken, Refused
 from torpor.sort.files import sync_directory
 
+JOIN = "join.json"
 NAME = "torpor-sort"
 """In every certificate: workers come and go under any address, so the certificate itself is what is trusted."""
 VALID_DAYS = 3_650

@@ -11,6 +11,7 @@ from torpor.sort.wire.convert import text
 
 CODE = "torpor-code"
 STRANGER = "stranger"
+UNKNOWN_CALL = "unknown_call"
 
 MAX_DETAILS = 2_000
 """In bytes. Details travel in a header, every byte that is not ASCII as three, and beyond 8 KiB a header may be dropped."""
@@ -37,7 +38,7 @@ TRANSPORT_MEANS: Mapping[grpc.StatusCode, Callable[[str], SortError]] = {
     # Too many streams at once: there is somebody, and its hands are full.
     grpc.StatusCode.RESOURCE_EXHAUSTED: NotYet,
     grpc.StatusCode.UNAUTHENTICATED: lambda message: Refused(STRANGER, message),
-    grpc.StatusCode.UNIMPLEMENTED: lambda message: Refused("unknown_call", message),
+    grpc.StatusCode.UNIMPLEMENTED: lambda message: Refused(UNKNOWN_CALL, message),
 }
 
 Answer = TypeVar("Answer")
