@@ -82,6 +82,8 @@ WORKER = ("worker", "127.0.0.1:7000", "--join", "join.json", "--input", "in", "-
         ((*WORKER, "--listen", "host:99999"), "--listen 'host:99999' is not HOST:PORT"),
         (("status",), "Missing argument 'MASTER'"),
         (("status", "host:port"), "'host:port' is not HOST:PORT"),
+        (("abort",), "Missing argument 'MASTER'"),
+        (("abort", "host:port"), "'host:port' is not HOST:PORT"),
         (("generate", "ten", "file"), "Invalid value for 'RECORDS'"),
         (("generate", "10"), "Missing argument 'FILE'"),
         (("validate",), "Missing argument 'PATH'"),
@@ -104,7 +106,7 @@ def test_a_problem_is_json_where_json_was_asked_for(torpor: Torpor) -> None:
 def test_sort_alone_is_its_help(torpor: Torpor) -> None:
     ended = torpor("sort")
     assert ended.code == 0
-    for command in ("run", "master", "worker", "status", "join", "generate", "validate"):
+    for command in ("run", "master", "worker", "status", "abort", "join", "generate", "validate"):
         assert f"\n  {command} " in ended.text
     assert ended.text == torpor("sort", "--help").text
 

@@ -17,6 +17,7 @@ ADVICE: Mapping[str, str] = {
     "bad_size": "such as 512M or 2G",
     "bad_directory": "choose another directory",
     "bad_join": "--join names the master's join.json",
+    "no_join": "--join names the master's join.json",
     "no_files": "is the path right?",
     "missing_input": "is the path right?",
     "unreadable_input": "may this user read it?",

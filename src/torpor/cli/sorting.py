@@ -1,4 +1,4 @@
-"""sort run, master, worker, status, join, generate, validate: how is more data sorted than one worker holds?"""
+"""sort run, master, worker, status, abort, join, generate, validate: how is more data sorted than one worker holds?"""
 
 import os
 import sys
@@ -263,7 +263,8 @@ def status(
         str,
         typer.Argument(
             metavar="MASTER",
-            help="The HOST:PORT of the master or of a worker, or the master's --state directory or join.json.",
+            help="The HOST:PORT of the master or of a worker, the master's --state directory or join.json,"
+            " or the output directory of a `run`.",
             show_default=False,
         ),
     ],
@@ -281,6 +282,35 @@ def status(
             show_json(sort_render.plain(found)) if as_json else show(sort_render.standing(found))
         else:
             show_json(sort_render.plain_worker(found)) if as_json else show(sort_render.worker_standing(found))
+
+
+@app.command()
+def abort(
+    master: Annotated[
+        str,
+        typer.Argument(
+            metavar="MASTER",
+            help="The master's --state directory or join.json, its HOST:PORT with --join, or the output directory of a `run`.",
+            show_default=False,
+        ),
+    ],
+    join: JoinFile = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="What master and workers report.")
+    ] = "aborted by the user",
+    as_json: Json = False,
+) -> None:
+    """End a sort for its master and all its workers.
+
+    Workers remove their scratch and output; inputs stay. An aborted job cannot be continued.
+    """
+    with told():
+        from torpor.sort.client import abort_job
+
+        job = abort_job(master, join, reason)
+    show_json({"job": job, "aborted": True}) if as_json else _show_line(
+        f"job {job} is aborted; its workers remove what they have made"
+    )
 
 
 @app.command()

@@ -3,14 +3,17 @@
 from pathlib import Path
 
 from torpor.sort.errors import Refused
+from torpor.sort.place import STATE
 from torpor.sort.status import JobStatus
-from torpor.sort.wire.calls import GET_JOB_STATUS, GET_WORKER_STATUS
+from torpor.sort.wire.calls import ABORT_JOB, GET_JOB_STATUS, GET_WORKER_STATUS
 from torpor.sort.wire.connecting import Connection
 from torpor.sort.wire.credentials import JOIN, Join, load_join, split_address
 from torpor.sort.wire.failures import UNKNOWN_CALL
-from torpor.sort.wire.requests import GetStatus, OwnStatus
+from torpor.sort.wire.requests import Abort, Caller, GetStatus, OwnStatus
 
 CALL_S = 5.0
+ABORT_S = 15.0
+"""Longer than a master takes to save it, or to say that it is busy."""
 
 
 def ask_status(target: str, join_path: Path | None) -> JobStatus | OwnStatus:
@@ -26,11 +29,30 @@ def ask_status(target: str, join_path: Path | None) -> JobStatus | OwnStatus:
         return connection.call(GET_WORKER_STATUS, GetStatus(), CALL_S)
 
 
+def abort_job(target: str, join_path: Path | None, reason: str) -> str:
+    """Fails the job of this master, so that all its workers remove what they have made; the job's id."""
+    address, join = _resolve(target, join_path)
+    if join is None:
+        raise Refused("no_join", f"only a member of the job may abort it, and {target} alone does not say its token")
+    with Connection(address, join) as connection:
+        try:
+            connection.call(ABORT_JOB, Abort(Caller(join.job), reason), ABORT_S)
+        except Refused as error:
+            if error.code != UNKNOWN_CALL:
+                raise
+            raise Refused("not_a_master", f"{address} is not a master; a job is aborted at its master") from error
+    return join.job
+
+
 def _resolve(target: str, join_path: Path | None) -> tuple[str, Join | None]:
-    """The address, and the join file's content if there is one; the target is an address, a state directory or a join file."""
+    """The address, and the join file's content if there is one.
+
+    The target is an address, a join file, a state directory, or the output (or scratch) directory of `sort run`.
+    """
     path = Path(target)
     if path.is_dir():
-        path = path / JOIN
+        of_run = path / STATE / "master" / JOIN
+        path = of_run if of_run.is_file() else path / JOIN
     if path.is_file() or path.name == JOIN:
         join = load_join(path)
         return join.address, join

@@ -193,7 +193,15 @@ class Mastery:
     def _abort(self, request: Abort) -> Acknowledged:
         self._refuse_other_job(request.caller.job)
         self._refuse_other_worker(request.caller.worker)
+        if request.caller.worker is None:
+            return self._abort_for_a_user(request.reason)
         self._driver.tell(JobBroke(request.reason))
+        return Acknowledged()
+
+    def _abort_for_a_user(self, reason: str) -> Acknowledged:
+        """Answered only when it is saved: a user must learn whether the job was over before."""
+        if self._ask(JobBroke(reason)).state is M.COMPLETED:
+            raise Refused("completed", f"job {self.master.job} is completed, and cannot be aborted any more")
         return Acknowledged()
 
     def _caller(self, caller: Caller) -> int:
