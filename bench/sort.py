@@ -421,10 +421,16 @@ class Contender:
 
 
 def product(
-    name: str, label: str, memory: Callable[[Place], str], *more: str, reads: Callable[[Place], Path] = lambda place: place.raw
+    name: str,
+    label: str,
+    memory: Callable[[Place], str],
+    *more: str,
+    reads: Callable[[Place], Path] = lambda place: place.raw,
+    form: str = "gensort",
 ) -> Contender:
     def command(place: Place) -> list[str]:
-        return [*PRODUCT, "run", str(reads(place)), "--output", str(place.output), "--memory", memory(place), *more]
+        words = [*PRODUCT, "run", str(reads(place)), "--output", str(place.output), "--format", form]
+        return [*words, "--memory", memory(place), *more]
 
     return Contender(name, label, command, reads=reads)
 
@@ -519,12 +525,12 @@ CONTENDERS: dict[str, Contender] = {
         Contender(
             "validate",
             "torpor sort validate",
-            lambda place: [*PRODUCT, "validate", *map(str, files_of(place.sorted))],
+            lambda place: [*PRODUCT, "validate", "--format", "gensort", *map(str, files_of(place.sorted))],
             reads=lambda place: place.sorted,
             writes=False,
         ),
-        product("lines", "torpor sort, long lines", ample, "--format", "lines", reads=long_lines),
-        product("lines-four", "torpor sort, long lines, 4 workers", ample, "--format", "lines", *FOUR, reads=long_lines),
+        product("lines", "torpor sort, long lines", ample, reads=long_lines, form="lines"),
+        product("lines-four", "torpor sort, long lines, 4 workers", ample, *FOUR, reads=long_lines, form="lines"),
         gnu("gnu-lines", "GNU sort, long lines, stable", ample, "-s", reads=long_lines),
         *map(workers, TABLE_WORKERS),
     )

@@ -54,7 +54,8 @@ WORKER = ("worker", "127.0.0.1:7000", "--join", "join.json", "--input", "in", "-
             "the format 'csv' is not known; allowed are gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH, lines",
         ),
         ((*RUN, "--format", "fixed:10:5:6"), "the key does not lie within a record"),
-        ((*RUN, "--key", "2"), "--key and --delimiter belong to the format lines"),
+        ((*RUN, "--format", "gensort", "--key", "2"), "--key and --delimiter belong to the format lines"),
+        ((*RUN, "--key", "2"), "--key and --delimiter go together"),
         ((*RUN, "--format", "lines", "--key", "2"), "--key and --delimiter go together"),
         (
             (*RUN, "--memory", "2X"),
@@ -123,7 +124,7 @@ def test_defaults_are_those_of_the_sort(torpor: Torpor) -> None:
     assert parse_size(worker["memory"].default) == default[WorkerOptions, "memory"]
     assert run["workers"].default == default[LocalOptions, "workers"]
     assert run["tls"].default == default[LocalOptions, "tls"]
-    assert run["format_"].default == master["format_"].default == str(default[MasterOptions, "format"])
+    assert f"default: {default[MasterOptions, 'format']}." in " ".join(torpor("sort", "master", "--help").text.split())
     assert master["listen"].default == default[MasterOptions, "listen"]
     assert master["tls"].default is default[MasterOptions, "tls"]
     text = " ".join(torpor("sort", "run", "--help").text.split())
@@ -445,7 +446,7 @@ def test_generate_overwrites_nothing(torpor: Torpor, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "code"), [("cut", "truncated"), ("missing", "missing_input")])
 def test_validate_says_which_file_is_wrong(torpor: Torpor, tmp_path: Path, name: str, code: str) -> None:
-    (tmp_path / "cut").write_bytes(b"x" * 150)
+    (tmp_path / "cut").write_bytes(b"\0" * 150)
     ended = torpor("sort", "validate", str(tmp_path / name), "--json")
     assert (ended.code, ended.json["code"]) == (ExitCode.REFUSED, code)
     assert str(tmp_path / name) in ended.said

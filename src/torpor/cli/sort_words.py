@@ -3,15 +3,18 @@
 A deadline that is not said is None: the defaults stand in one place, with the sort's options.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from torpor.cli.ends import usage
+from torpor.cli.output import say
 
 if TYPE_CHECKING:
     from torpor.sort.options import Deadlines
+    from torpor.sort.record import Format
 
 Master = Annotated[str, typer.Argument(metavar="MASTER", help="The master's HOST:PORT, as it said.", show_default=False)]
 Output = Annotated[
@@ -30,11 +33,19 @@ Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="How many at once (default: one for each core, at most eight).")
 ]
 
+FORMATS = "gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH or lines (of at most 16 MiB)"
 FormatText = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--format", metavar="FORMAT", help="gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH or lines (of at most 16 MiB)."
+        "--format",
+        metavar="FORMAT",
+        help=f"{FORMATS}; default: lines if the input is UTF-8 text, else gensort.",
+        show_default=False,
     ),
+]
+MasterFormatText = Annotated[
+    str | None,
+    typer.Option("--format", metavar="FORMAT", help=f"{FORMATS}; default: gensort.", show_default=False),
 ]
 Key = Annotated[
     int | None, typer.Option("--key", metavar="FIELD", help="lines: by which field, counted from 1 (default: the whole line).")
@@ -91,6 +102,26 @@ HoldText = Annotated[
         help="Stop there (SIGSTOP), to show a failure: before-save, after-save, after-send or midway.",
     ),
 ]
+
+
+def said_format(text: str | None, key: int | None, delimiter: str | None) -> "Format | None":
+    """What the options say; None if they say nothing. A field needs lines."""
+    from torpor.sort.record import parse
+
+    if text is None and key is None and delimiter is None:
+        return None
+    return parse("lines" if text is None else text, key=key, delimiter=delimiter)
+
+
+def detected_format(paths: Sequence[Path]) -> "Format":
+    """By what the input looks like; one line says what was chosen."""
+    from torpor.sort.format_detection import detect
+    from torpor.sort.record import Lines
+
+    found = detect(paths)
+    kind = "UTF-8 text" if isinstance(found, Lines) else "not UTF-8 text"
+    say(f"format: {found}, because the input is {kind} (--format chooses another)")
+    return found
 
 
 def deadlines(

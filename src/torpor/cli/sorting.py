@@ -21,6 +21,7 @@ from torpor.cli.sort_words import (
     Key,
     LockWait,
     Master,
+    MasterFormatText,
     MasterGrace,
     Memory,
     NoProof,
@@ -35,7 +36,9 @@ from torpor.cli.sort_words import (
     WorkerGrace,
     address,
     deadlines,
+    detected_format,
     report_file,
+    said_format,
 )
 from torpor.cli.words import Json
 from torpor.importing import importing
@@ -70,7 +73,7 @@ def run(
         typer.Option("--min-share", metavar="SIZE", help="Each gets at least so much input; 0 starts all (default: 16M)."),
     ] = None,
     memory: Memory = MEMORY,
-    format_: FormatText = "gensort",
+    format_: FormatText = None,
     key: Key = None,
     delimiter: Delimiter = None,
     scratch: Scratch = None,
@@ -96,16 +99,17 @@ def run(
     with told(interrupted="the same command goes on where it stood"), Cradle() as cradle:
         from torpor.cli.sort_progress import following
         from torpor.sort.options import LocalOptions
-        from torpor.sort.record import parse
+        from torpor.sort.record import GENSORT
         from torpor.sort.sizes import MIN_SHARE, parse_size
 
+        form = said_format(format_, key, delimiter)
         options = LocalOptions(
             inputs=tuple(inputs),
             output=output,
             workers=workers,
             min_share=MIN_SHARE if min_share is None else parse_size(min_share, "--min-share"),
             memory=parse_size(memory),
-            format=parse(format_, key=key, delimiter=delimiter),
+            format=form or GENSORT,
             scratch=scratch,
             threads=threads,
             proof=not no_proof,
@@ -124,6 +128,8 @@ def run(
         with importing():
             from torpor.sort.local import run as run_here
 
+        if form is None:
+            options = replace(options, format=detected_format(inputs))
         with following() as follow:
             done = run_here(replace(options, follow=follow), cradle)
     finish(done, page_file, as_json=as_json)
@@ -142,7 +148,7 @@ def master(
         Path | None,
         typer.Option("--join", metavar="FILE", help="What `torpor sort join` made (default: it makes its own in --state)."),
     ] = None,
-    format_: FormatText = "gensort",
+    format_: MasterFormatText = None,
     key: Key = None,
     delimiter: Delimiter = None,
     no_sync: NoSync = False,
@@ -167,14 +173,15 @@ def master(
         from torpor.sort.hold import parse_hold
         from torpor.sort.machine.states import MasterState
         from torpor.sort.options import MasterOptions
-        from torpor.sort.record import parse
+        from torpor.sort.record import GENSORT
 
+        form = said_format(format_, key, delimiter)
         options = MasterOptions(
             workers=workers,
             state=state,
             listen=address(listen, "--listen"),
             join=join,
-            format=parse(format_, key=key, delimiter=delimiter),
+            format=form or GENSORT,
             proof=not no_proof,
             sync=not no_sync,
             tls=tls,
@@ -189,6 +196,8 @@ def master(
         )
         from torpor.sort.master import serve_job
 
+        if form is None:
+            say(f"format: {GENSORT}, because a master does not see the input (--format chooses another)")
         # With --json standard output is for the report alone.
         with following(say if as_json else show_line) as follow, polling(follow) as begin:
             done = serve_job(replace(options, say=follow.tell), started=lambda mastery: begin(mastery.status))
@@ -356,7 +365,7 @@ def validate(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH", help="Files or output directories, in order.", show_default=False)
     ],
-    format_: FormatText = "gensort",
+    format_: FormatText = None,
     key: Key = None,
     delimiter: Delimiter = None,
     threads: Threads = None,
@@ -368,11 +377,10 @@ def validate(
     """
     with told():
         from torpor.cli.sort_progress import counting
-        from torpor.sort.record import parse
         from torpor.sort.validate import summary
         from torpor.sort.validate import validate as check
 
-        form = parse(format_, key=key, delimiter=delimiter)
+        form = said_format(format_, key, delimiter) or detected_format(paths)
         total = sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
         with counting("validating", total) as progress:
             found = check(paths, form, threads=threads, progress=progress)

@@ -47,6 +47,19 @@ def find(paths: Sequence[Path], format: Format) -> Inputs:
     return Inputs(tuple(_segment(file, format) for path in paths for file in _files(path)))
 
 
+def beginnings(paths: Sequence[Path], size: int) -> Iterator[tuple[str, bytes]]:
+    """Each file with its first bytes; what is not a file is left to `find` to refuse."""
+    for path in paths:
+        for file in _files(path):
+            # Opening a pipe would wait for its writer.
+            if stat.S_ISREG(_stat(file).st_mode):
+                try:
+                    with Path(file).open("rb") as opened:
+                        yield file, opened.read(size)
+                except OSError as error:
+                    raise _refused(error, file, "the input file") from error
+
+
 def _files(path: Path) -> list[str]:
     top = str(path.absolute())
     if not stat.S_ISDIR(_stat(top).st_mode):

@@ -50,7 +50,7 @@ CASES: Mapping[str, Case] = {
     "scratch in the input": Case(1, "lies in the input", "in", "--output", "out", "--scratch", "in/scratch"),
     "a format that there is not": Case(2, "the format 'csv' is not known", "in", "--output", "out", "--format", "csv"),
     "a record beyond the memory": Case(2, "1 to 65536 bytes", "in", "--output", "out", "--format", "fixed:65537:0:10"),
-    "a field of no lines": Case(2, "belong to the format lines", "in", "--output", "out", "--key", "2"),
+    "a field of no lines": Case(2, "go together", "in", "--output", "out", "--key", "2"),
     "a memory that is no size": Case(2, "--memory '2X' is not a size", "in", "--output", "out", "--memory", "2X"),
     "too little memory": Case(
         2, "at least 8M", "in", "--output", "out", "--memory", "7M", "--workers", "2", "--min-share", "0"

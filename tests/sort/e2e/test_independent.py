@@ -53,7 +53,8 @@ def test_ascii_records_lie_as_gnu_sort_lays_them(
     ascii_folder: Path, ascii_sorted: bytes, tmp_path: Path, workers: int, memory: str
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in ascii_folder.rglob("*")}
-    report = sorted_well(ascii_folder, "--output", tmp_path / "out", "--workers", workers, *ALL_WORKERS, "--memory", memory)
+    words = ("--format", "gensort", "--workers", workers, *ALL_WORKERS, "--memory", memory)
+    report = sorted_well(ascii_folder, "--output", tmp_path / "out", *words)
     assert joined(tmp_path / "out") == ascii_sorted
     assert (report["records"], report["size_bytes"]) == (50_001, 5_000_100)
     assert [worker["index"] for worker in report["workers"]] == list(range(workers))

@@ -1,0 +1,68 @@
+"""What does `run` do with input whose format the user does not name, and does it say so?"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sort.e2e.commands import by_key, contents, generated, gnu_sort, joined, torpor_sort
+
+pytestmark = pytest.mark.e2e
+
+TEXT = b"pear,2\nplum,1\napple,3\n\xc3\xa4pfel,0\n"
+
+
+def format_lines(err: bytes) -> list[str]:
+    return [line for line in err.decode().splitlines() if line.startswith("format: ")]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "line"),
+    [
+        (TEXT, gnu_sort(TEXT), "format: lines, because the input is UTF-8 text (--format chooses another)"),
+        (b"", b"", "format: lines, because the input is UTF-8 text (--format chooses another)"),
+        (
+            ("z" * 49 + "\n" + "a" * 49 + "\n").encode("utf-16-le"),
+            by_key(("z" * 49 + "\n" + "a" * 49 + "\n").encode("utf-16-le")),
+            "format: gensort, because the input is not UTF-8 text (--format chooses another)",
+        ),
+    ],
+    ids=["text", "empty", "UTF-16"],
+)
+def test_the_input_decides(tmp_path: Path, content: bytes, expected: bytes, line: str) -> None:
+    (tmp_path / "in").write_bytes(content)
+    done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", "--json")
+    assert done.code == 0, done.err.decode()
+    assert format_lines(done.err) == [line]
+    assert joined(tmp_path / "out") == expected
+    checked = torpor_sort("validate", tmp_path / "out", "--json")
+    assert (checked.code, checked.json["in_order"]) == (0, True)
+    assert format_lines(checked.err) == [line]
+
+
+def test_utf_16_that_is_no_records_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes("pear\nplum\n".encode("utf-16"))
+    done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out")
+    assert done.code == 1
+    assert "is --format right?" in done.said
+    assert not (tmp_path / "out").exists()
+
+
+def test_ascii_benchmark_records_need_a_format(tmp_path: Path) -> None:
+    made = generated(tmp_path / "in", 2_000, "--ascii")
+    before = contents(tmp_path)
+    refused = torpor_sort("run", made, "--output", tmp_path / "out")
+    assert refused.code == 1
+    assert "choose with --format lines or --format gensort" in refused.said
+    assert format_lines(refused.err) == []
+    assert contents(tmp_path) == before
+    for form in ("lines", "gensort"):
+        done = torpor_sort("run", made, "--output", tmp_path / form, "--format", form, "--json")
+        assert (done.code, done.json["format"]) == (0, form)
+        assert format_lines(done.err) == []
+
+
+def test_a_field_means_lines(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(TEXT)
+    words = ("--key", "2", "--delimiter", ",")
+    assert torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", *words).code == 0
+    assert joined(tmp_path / "out") == gnu_sort(TEXT, "-t,", "-k2,2")
