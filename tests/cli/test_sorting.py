@@ -25,7 +25,7 @@ from torpor.cli.sort_words import address, deadlines
 from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
 from torpor.sort.machine.history import Transition
 from torpor.sort.options import Deadlines, LocalOptions, MasterOptions, WorkerOptions
-from torpor.sort.report import Outcome, as_plain, as_text
+from torpor.sort.report import Outcome, as_plain, as_summary, as_text
 from torpor.sort.sizes import parse_size
 from torpor.sort.status import JobStatus, WorkerStatus
 
@@ -211,10 +211,12 @@ def test_what_holds_after_an_interruption_is_said() -> None:
 
 
 def test_a_sort_that_went_well(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
-    sorting.finish(job(), tmp_path / "report.html", as_json=False)
-    assert capfdbinary.readouterr() == (as_text(job()).encode(), b"")
+    sorting.finish(job(), tmp_path / "report.html", history=False, as_json=False)
+    assert capfdbinary.readouterr() == (as_summary(job()).encode(), b"")
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    sorting.finish(job(), None, as_json=True)
+    sorting.finish(job(), None, history=True, as_json=False)
+    assert capfdbinary.readouterr() == (as_text(job()).encode(), b"")
+    sorting.finish(job(), None, history=False, as_json=True)
     assert json.loads(capfdbinary.readouterr().out) == as_plain(job())
 
 
@@ -225,7 +227,7 @@ def test_a_sort_that_failed_is_told_and_drawn_and_exits_with_3(
     for as_json, text in ((False, as_text(failed)), (True, "")):
         page = tmp_path / f"{as_json}.html"
         with pytest.raises(Ended) as raised:
-            sorting.finish(failed, page, as_json=as_json)
+            sorting.finish(failed, page, history=False, as_json=as_json)
         assert raised.value.exit_code == ExitCode.ENDED_IN_ERROR
         assert raised.value.as_text() == "torpor: the sort failed: worker 1: the disk is full (its history says where)"
         # With --json the problem is printed by whoever catches it, and it carries the report.
@@ -240,10 +242,10 @@ def test_a_page_that_cannot_be_written_does_not_hide_the_report(
     import typer
 
     with pytest.raises(typer.Exit) as raised:
-        sorting.finish(job(), tmp_path, as_json=False)
+        sorting.finish(job(), tmp_path, history=False, as_json=False)
     assert raised.value.exit_code == ExitCode.REFUSED
     out, err = capfdbinary.readouterr()
-    assert out.decode() == as_text(job())
+    assert out.decode() == as_summary(job())
     assert b"the report could not be written" in err
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sort.reports import BEGAN, job, worker
 from torpor.sort.proof import Proof
-from torpor.sort.report import JobReport, Outcome, as_plain, as_text, seconds_text, size_text
+from torpor.sort.report import JobReport, Outcome, as_plain, as_summary, as_text, seconds_text, size_text
 
 
 def test_the_text_ends_with_table_facts_and_verdict() -> None:
@@ -22,6 +22,14 @@ def test_the_text_ends_with_table_facts_and_verdict() -> None:
         "checksum  0x00000000000000ab\n"
         "master    Sampling 0.250 s, Configuring 0.250 s, Sorting 0.250 s, Shuffling 0.250 s, Merging 0.250 s",
         "valid: 600 records, 60.00 kB in 1.25 s (0 MB/s), after waiting 0.750 s for workers\n",
+    ]
+
+
+def test_the_summary_is_three_lines_and_the_verdict_is_last() -> None:
+    assert as_summary(replace(job(), not_started=2)).splitlines() == [
+        "job a1b2, format gensort, checksum 0x00000000000000ab",
+        "sorted by 2 workers, in 4 partitions, skew 1.17, 2 workers more, not started: the input is too small (--min-share)",
+        "valid: 600 records, 60.00 kB in 1.25 s (0 MB/s), after waiting 0.750 s for workers",
     ]
 
 

@@ -94,6 +94,9 @@ LockWait = Annotated[
 ReportFile = Annotated[
     Path | None, typer.Option("--report", metavar="FILE.html", help="Also write a page with a picture of all phases over time.")
 ]
+History = Annotated[
+    bool, typer.Option("--history", help="At the end also show every change of state, and the figures of each worker.")
+]
 HoldText = Annotated[
     str | None,
     typer.Option(

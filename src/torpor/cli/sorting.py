@@ -16,6 +16,7 @@ from torpor.cli.sort_words import (
     FormatText,
     Heartbeat,
     HeartbeatLost,
+    History,
     HoldText,
     JoinFile,
     Key,
@@ -89,6 +90,7 @@ def run(
     master_grace: MasterGrace = None,
     lock_wait: LockWait = None,
     report: ReportFile = None,
+    history: History = False,
     as_json: Json = False,
 ) -> None:
     """Sort on this machine."""
@@ -132,7 +134,7 @@ def run(
             options = replace(options, format=detected_format(inputs))
         with following() as follow:
             done = run_here(replace(options, follow=follow), cradle)
-    finish(done, page_file, as_json=as_json)
+    finish(done, page_file, history=history, as_json=as_json)
 
 
 @app.command()
@@ -161,6 +163,7 @@ def master(
     lock_wait: LockWait = None,
     hold: HoldText = None,
     report: ReportFile = None,
+    history: History = False,
     as_json: Json = False,
 ) -> None:
     """Lead a sort that others do.
@@ -201,7 +204,7 @@ def master(
         # With --json standard output is for the report alone.
         with following(say if as_json else show_line) as follow, polling(follow) as begin:
             done = serve_job(replace(options, say=follow.tell), started=lambda mastery: begin(mastery.status))
-    finish(done, page_file, as_json=as_json)
+    finish(done, page_file, history=history, as_json=as_json)
 
 
 @app.command()
@@ -230,6 +233,7 @@ def worker(
     master_grace: MasterGrace = None,
     lock_wait: LockWait = None,
     hold: HoldText = None,
+    history: History = False,
 ) -> None:
     """Sort a part: its own inputs, scratch space and output directory."""
     if not inputs:
@@ -253,6 +257,7 @@ def worker(
             resume=not no_resume,
             deadlines=deadlines(heartbeat=heartbeat, heartbeat_lost=heartbeat_lost, master_grace=master_grace, lock=lock_wait),
             hold=None if hold is None else parse_hold(hold, frozenset(WorkerState)),
+            history=history,
         )
         from torpor.sort.worker import part, work
 
@@ -399,12 +404,14 @@ def validate(
     raise typer.Exit(ExitCode.OK if found.in_order else ExitCode.REFUSED)
 
 
-def finish(report: "JobReport", page_file: Path | None, *, as_json: bool) -> None:
-    from torpor.sort.report import Outcome, as_plain, as_text
+def finish(report: "JobReport", page_file: Path | None, *, history: bool, as_json: bool) -> None:
+    from torpor.sort.report import Outcome, as_plain, as_summary, as_text
 
     written = _write_page(report, page_file)
     if not as_json:
-        show_text(as_text(report))
+        # Of a sort that failed the history is always shown: it says where, and cannot be asked for later.
+        is_long = history or report.outcome is Outcome.FAILED
+        show_text(as_text(report) if is_long else as_summary(report))
     if report.outcome is Outcome.FAILED:
         raise Ended(
             ExitCode.ENDED_IN_ERROR,

@@ -99,7 +99,7 @@ def trouble_words(workspace: Mapping[str, Any]) -> str:
     """What went wrong and is tried again, or stands; empty when nothing did."""
     healthy = workspace["conditions"].get("policy.healthy")
     if healthy and healthy["status"] == "True" and healthy["reason"] == PROVIDER_OUT:
-        return clean(f"{healthy['message']}; it is tried again")
+        return escaped_line(f"{healthy['message']}; it is tried again")
     error = workspace["error"]
     if error is None:
         return ""

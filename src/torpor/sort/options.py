@@ -69,6 +69,8 @@ class WorkerOptions:
     """Other workers write their partitions into the same directory, as under `run`."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     hold: Hold | None = None
+    history: bool = False
+    """Print the history at the end of a job that went well, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,17 @@ class JobReport:
 # ── for people ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def as_summary(report: JobReport) -> str:
+    """Three lines for a sort that went well."""
+    not_started = f", {_not_started(report)}" if report.not_started else ""
+    skew = f", skew {report.skew:.2f}" if report.proof.records else ""
+    return (
+        f"job {report.job}, format {report.format}, checksum {checksum_text(report)}\n"
+        f"sorted by {_sorted_by(report)}{skew}{not_started}\n"
+        f"{verdict(report)}\n"
+    )
+
+
 def as_text(report: JobReport) -> str:
     """The verdict comes last, where the eye rests once everything has scrolled by."""
     blocks = [
@@ -105,11 +116,9 @@ def verdict(report: JobReport) -> str:
 
 def facts(report: JobReport) -> list[tuple[str, str]]:
     told = [("job", report.job), ("format", report.format)]
-    told.append(("sorted by", f"{counted(len(report.workers), 'worker')}, in {counted(report.partitions, 'partition')}"))
+    told.append(("sorted by", _sorted_by(report)))
     if report.not_started:
-        told.append(
-            ("allowed", f"{counted(report.not_started, 'worker')} more, not started: the input is too small (--min-share)")
-        )
+        told.append(("allowed", _not_started(report)))
     if report.proof.records:
         told.append(("skew", f"{report.skew:.2f} (the largest share, of the fair one)"))
     told.append(("checksum", checksum_text(report)))
@@ -117,6 +126,14 @@ def facts(report: JobReport) -> list[tuple[str, str]]:
     if phases:
         told.append(("master", ", ".join(phases)))
     return told
+
+
+def _sorted_by(report: JobReport) -> str:
+    return f"{counted(len(report.workers), 'worker')}, in {counted(report.partitions, 'partition')}"
+
+
+def _not_started(report: JobReport) -> str:
+    return f"{counted(report.not_started, 'worker')} more, not started: the input is too small (--min-share)"
 
 
 def histories(report: JobReport) -> list[tuple[str, tuple[Transition, ...]]]:

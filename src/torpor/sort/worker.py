@@ -194,8 +194,9 @@ def _live(
             code = driver.run()
         finally:
             hands.close()
-    for line in lines(driver.value.history):
-        say(line)
+    if options.history or code != Ending.COMPLETED:
+        for line in lines(driver.value.history):
+            say(line)
     return Left(Ending(code), driver.value.reason or "the job was not over yet")
 
 

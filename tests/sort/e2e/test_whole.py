@@ -103,6 +103,27 @@ def test_a_report_says_which_workers_were_not_started(tmp_path: Path) -> None:
     assert b"59 workers more, not started: the input is too small (--min-share)" in done.out
 
 
+def test_success_is_three_lines_and_the_history_is_an_option(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(fixed_records(100, GENSORT, seed=9))
+    short = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "short")
+    assert short.code == 0, short.err.decode()
+    assert len(short.out.splitlines()) == 3
+    assert short.out.splitlines()[2].startswith(b"valid: 100 records")
+    long = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "long", "--history")
+    assert long.code == 0, long.err.decode()
+    assert long.out.startswith(b"history of master\n")
+    assert b"\nhistory of worker 0\n" in long.out
+
+
+@pytest.mark.parametrize("words", [(), ("--history",)], ids=["short", "with its history"])
+def test_a_worker_tells_its_history_when_it_is_asked_for(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "in").write_bytes(fixed_records(100, GENSORT, seed=9))
+    with cluster(tmp_path, 1) as job, running(*job.worker(0, tmp_path / "in", *words)) as worker:
+        ended = worker.ended()
+        assert (ended.code, job.master.ended().code) == (0, 0)
+    assert (b"Merging -> Completed" in ended.err) == bool(words)
+
+
 def test_what_is_generated_is_never_written_over(tmp_path: Path) -> None:
     made = generated(tmp_path / "made", 10)
     again = torpor_sort("generate", 20, made)
