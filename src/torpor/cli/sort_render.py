@@ -67,8 +67,8 @@ def standing(status: JobStatus) -> RenderableType:
 
 def worker_standing(status: OwnStatus) -> RenderableType:
     """The status of one worker, as it reports it itself."""
-    line = Text(escaped_line(status.state), STATE_STYLE.get(status.state, "bold"))
-    line.append(escaped_line(f": {status.message}") if status.message else "", "")
+    line = Text(escaped(status.state), STATE_STYLE.get(status.state, "bold"))
+    line.append(escaped(f": {status.message}") if status.message else "", "")
     facts = {
         "worker": NOTHING if status.index is None else str(status.index),
         "identity": status.identity,

@@ -322,7 +322,7 @@ def abort(
         from torpor.sort.client import abort_job
 
         job = abort_job(master, join, reason)
-    show_json({"job": job, "aborted": True}) if as_json else _show_line(
+    show_json({"job": job, "aborted": True}) if as_json else show_line(
         f"job {job} is aborted; its workers remove what they have made"
     )
 
