@@ -72,7 +72,11 @@ def test_before_any_worker_is_there(tmp_path: Path) -> None:
 
 
 def test_a_completed_job_is_not_aborted(tmp_path: Path, input_: Path) -> None:
-    with cluster(tmp_path, 1) as job, running(*job.worker(0, input_, "--hold", "Completed:after-send")) as worker:
+    # As long as a worker is held, the master must not count it as lost and leave.
+    with (
+        cluster(tmp_path, 1, "--heartbeat-lost", 60) as job,
+        running(*job.worker(0, input_, "--hold", "Completed:after-send")) as worker,
+    ):
         worker.wait_until_held()
         wait_for(lambda: torpor_sort("status", job.state, "--json").json["state"] == "Completed", "Completed")
         late = torpor_sort("abort", job.state)

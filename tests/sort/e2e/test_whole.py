@@ -120,7 +120,8 @@ def test_a_worker_tells_its_history_when_it_is_asked_for(tmp_path: Path, words: 
     (tmp_path / "in").write_bytes(fixed_records(100, GENSORT, seed=9))
     with cluster(tmp_path, 1) as job, running(*job.worker(0, tmp_path / "in", *words)) as worker:
         ended = worker.ended()
-        assert (ended.code, job.master.ended().code) == (0, 0)
+        assert ended.code == 0, ended.err.decode()
+        assert job.master.ended().code == 0
     assert (b"Merging -> Completed" in ended.err) == bool(words)
 
 
