@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def empty(database_url: str, redis_url: str) -> AsyncIterator[People]:
-    """Nobody is known here."""
+    """An installation without users."""
     async with people(database_url, redis_url) as known:
         await known.db.execute("DELETE FROM users")
         yield known

@@ -36,7 +36,7 @@ async def test_only_its_digest_is_stored_and_it_is_no_token(here: People) -> Non
     assert await refusal(here.accounts.recognise(code)) == "unauthorized"
 
 
-async def test_an_expired_code_signs_nobody_in_and_is_gone(here: People) -> None:
+async def test_an_expired_code_is_refused_and_removed(here: People) -> None:
     code = await code_of(here, "root")
     await here.db.execute("UPDATE sign_in_codes SET expires_at = clock_timestamp()")
     assert await refusal(here.accounts.sign_in_by_code(code)) == "bad_sign_in_link"

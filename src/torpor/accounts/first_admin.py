@@ -11,7 +11,7 @@ from torpor.store.people import Entry, NewUser, PeopleStore
 
 
 class FirstAdmin:
-    """For whoever has the database's address: no caller is recognised yet."""
+    """For an operator who has the address of the database: there is no caller yet whose rights could be checked."""
 
     def __init__(self, store: PeopleStore, passwords: Passwords | None = None) -> None:
         self._store = store

@@ -62,7 +62,7 @@ def times(count: int) -> str:
 
 
 def escaped(text: object) -> str:
-    """Text for a terminal: control characters stand as `\\x1b`, so that users and programs do not control who reads it."""
+    """Text for a terminal: control characters stand as `\\x1b`, so that they do not control the terminal of the reader."""
     return _CONTROL.sub(_as_escape, str(text))
 
 
