@@ -111,6 +111,7 @@ ALLOWED = {
         wire.py::Wire.pump
     """,
     "a client acts or a test looks again and again, at this pace": """
+        api/test_bodies.py::test_sixteen_megabytes_to_sign_in_hold_nothing_up.longest_pause_s
         api/test_events.py::test_who_may_not_any_more_is_not_told_any_more.busy
         bus/test_hints.py::test_waking_neither_waits_nor_fails_while_the_bus_is_down
         control/test_ttl.py::test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out
