@@ -7,6 +7,7 @@ so that a late one hits nothing that lives. An implementation translates foreign
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Protocol, TypeAlias
 
 from torpor.domain.busy import Work
@@ -95,6 +96,26 @@ class Executed:
     stderr: bytes
 
 
+class Stream(IntEnum):
+    """An output of a command, by its descriptor."""
+
+    STDOUT = 1
+    """Or all of a terminal."""
+    STDERR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    stream: Stream
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    columns: int
+    rows: int
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where something in a running workspace can be reached from here: a Unix socket, or a host and port."""
@@ -125,6 +146,42 @@ class Shell(Protocol):
 
     async def close(self) -> None:
         """Hangs up; may be said again."""
+        ...
+
+
+SIGNALS = frozenset({"HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "STOP", "CONT", "TSTP", "WINCH"})
+"""What can be sent to a command, by its name without SIG."""
+
+
+class RunningCommand(Protocol):
+    """A command inside a container, with its streams. Nothing is buffered beyond a fixed window in either direction."""
+
+    async def read(self) -> Output | None:
+        """The next output; None once the command has ended and all of its output was read. The command waits for the reader."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Standard input. Waits while the command does not read it; returns at once after the command has ended."""
+        ...
+
+    async def end_input(self) -> None:
+        """The end of standard input. At a terminal, which has none, nothing."""
+        ...
+
+    async def send_signal(self, name: str) -> None:
+        """One of SIGNALS, to the command and its process group. Never waits for input or output."""
+        ...
+
+    async def resize(self, *, columns: int, rows: int) -> None:
+        """Of its terminal, if it has one."""
+        ...
+
+    async def exit_code(self) -> int:
+        """Waits for the end; Refused `not_running` when the container ended first."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the command and everything in its process group, if it still runs; may be called again."""
         ...
 
 
@@ -190,6 +247,15 @@ class Runtime(Protocol):
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
         """Run a command inside the running container, as its user, in its home. Refused `not_running` when there is none."""
+        ...
+
+    async def start_command(
+        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> RunningCommand:
+        """The same as a stream, without limits; at a terminal of its own if a size is given.
+
+        A command that cannot be started ends with exit code 127. Refused `not_running` when there is no running container.
+        """
         ...
 
     def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:

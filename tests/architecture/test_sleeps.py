@@ -24,6 +24,7 @@ ALLOWED = {
         api/test_shell.py::test_it_ends_when_it_is_no_longer_shared
         contracts/runtime_contract.py::RuntimeContract.test_a_container_that_does_not_listen_is_present_and_never_ready
         contracts/runtime_contract.py::ProgramContract.test_who_does_not_look_holds_the_writer_up
+        contracts/runtime_contract.py::ProgramContract.test_a_command_waits_for_its_reader_and_nothing_is_lost
         contracts/runtime_contract.py::ProgramContract.test_much_that_is_typed_arrives_whole_and_holds_up_neither_size_nor_end
         contracts/runtime_contract.py::ProgramContract.test_much_that_is_typed_arrives_whole_and_holds_up_neither_size_nor_end
         contracts/runtime_contract.py::ProgramContract.test_a_cancelled_command_ends

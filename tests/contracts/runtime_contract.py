@@ -15,7 +15,19 @@ import pytest
 from tests.waiting import until
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import NOTHING_SEEN, Marker, Observation, SeenContainer, SeenVolume
-from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program, Runtime, Shell
+from torpor.ports import (
+    Container,
+    Fence,
+    Home,
+    HomeJob,
+    Limits,
+    Program,
+    RunningCommand,
+    Runtime,
+    Shell,
+    Stream,
+    TerminalSize,
+)
 
 FENCE = Fence("op-1", 1)
 LIMITS = Limits(memory_bytes=512 << 20, processes=128)
@@ -26,6 +38,8 @@ class World(ABC):
     """One implementation, empty, with the means to do to it what no verb does."""
 
     runtime: Runtime
+    tells_its_size: tuple[str, ...]
+    """A command that writes the rows and columns of its terminal, and again when they change."""
 
     @abstractmethod
     def serving(self, home: Home, revision: int = 1) -> Container:
@@ -133,6 +147,26 @@ async def until_shown(shell: Shell, wanted: bytes) -> bytes:
     except TimeoutError:
         raise AssertionError(f"it showed {shown!r}, and not {wanted!r}") from None
     return shown
+
+
+async def gathered(command: RunningCommand) -> tuple[int, bytes, bytes]:
+    """The exit code of a command, and all that it writes until then."""
+    written = dict.fromkeys(Stream, b"")
+    async with asyncio.timeout(PATIENCE_S):
+        while (output := await command.read()) is not None:
+            written[output.stream] += output.data
+        code = await command.exit_code()
+    await command.close()
+    return code, written[Stream.STDOUT], written[Stream.STDERR]
+
+
+async def until_written(command: RunningCommand, wanted: bytes) -> None:
+    written = b""
+    async with asyncio.timeout(PATIENCE_S):
+        while wanted not in written:
+            output = await command.read()
+            assert output is not None, f"it ended, and wrote {written!r}"
+            written += output.data
 
 
 # ── what holds everywhere ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -465,6 +499,69 @@ class RuntimeContract:
         assert refusal.value.code == "not_running"
         assert world.runtime.address(home.workspace_id) is None
 
+    # commands
+
+    async def test_a_command_streams_its_output_and_ends_with_its_code(self, world: World) -> None:
+        home = await running(world)
+        start = world.runtime.start_command
+        assert await gathered(await start(home.workspace_id, ["echo", "good", "bye"])) == (0, b"good bye\n", b"")
+        code, stdout, stderr = await gathered(await start(home.workspace_id, ["no-such-program"]))
+        assert (code, stdout) == (127, b"")
+        assert b"no-such-program" in stderr
+
+    async def test_a_command_reads_its_input_to_the_end(self, world: World) -> None:
+        home = await running(world)
+        command = await world.runtime.start_command(home.workspace_id, ["cat"])
+        for word in (b"one ", b"two"):
+            await command.write(word)
+            await until_written(command, word)
+        await command.end_input()
+        assert await gathered(command) == (0, b"", b"")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await command.read() is None
+            await command.write(b"too late" * 100_000)
+            await command.send_signal("INT")
+            await command.end_input()
+        await command.close()
+
+    @pytest.mark.parametrize(("name", "code"), [("INT", 130), ("TERM", 143), ("KILL", 137)])
+    async def test_a_signal_ends_a_command_that_neither_reads_nor_is_read(self, world: World, name: str, code: int) -> None:
+        home = await running(world)
+        command = await world.runtime.start_command(home.workspace_id, ["sleep", "1000"])
+        writing = asyncio.ensure_future(command.write(bytes(1 << 20)))
+        done, _ = await asyncio.wait([writing], timeout=0.2)
+        assert not done, "the command does not read, so the writer waits"
+        await command.send_signal(name)
+        assert await gathered(command) == (code, b"", b"")
+        await asyncio.wait_for(writing, PATIENCE_S)
+
+    async def test_a_command_has_a_terminal_if_it_is_given_one(self, world: World) -> None:
+        home = await running(world)
+        command = await world.runtime.start_command(
+            home.workspace_id, world.tells_its_size, terminal=TerminalSize(columns=97, rows=31)
+        )
+        await until_written(command, b"31 97")
+        await command.resize(columns=120, rows=40)
+        await until_written(command, b"40 120")
+        await command.close()
+
+    async def test_a_command_ends_with_its_container(self, world: World) -> None:
+        home = await running(world)
+        command = await world.runtime.start_command(home.workspace_id, ["sleep", "1000"])
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await command.read() is None
+            # Whether the exit code was reported in time depends on which of the two ended first.
+            with contextlib.suppress(Refused):
+                assert await command.exit_code() != 0
+        await command.close()
+
+    async def test_no_command_starts_where_nothing_runs(self, world: World) -> None:
+        home = await ready_volume(world)
+        with pytest.raises(Refused) as refusal:
+            await world.runtime.start_command(home.workspace_id, ["echo"])
+        assert refusal.value.code == "not_running"
+
     # shells
 
     async def test_a_shell_has_a_terminal_of_the_size_it_was_given(self, world: World) -> None:
@@ -670,6 +767,61 @@ class ProgramContract:
         gone = ["sh", "-c", "while stty size < $(cat tty) 2> /dev/null; do sleep 0.01; done"]
         await asyncio.wait_for(world.runtime.execute(home.workspace_id, gone, b""), PATIENCE_S)
 
+    # commands
+
+    async def test_a_command_writes_its_errors_apart(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        script = 'test "$PWD" = "$HOME" && test ! -t 0 && echo out && echo err >&2; exit 7'
+        command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
+        assert await gathered(command) == (7, b"out\n", b"err\n")
+
+    async def test_a_command_does_not_inherit_what_is_meant_for_the_program(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        container = world.running(home, ("sleep", "60"), GREETING="hello", PYTHONPATH="/torpor/site")
+        await world.runtime.ensure_running(container, FENCE, unheard)
+        script = ["sh", "-c", "echo ${PYTHONPATH-none} $GREETING"]
+        assert (await world.runtime.execute(home.workspace_id, script, b"")).stdout == b"none hello\n"
+        assert (await gathered(await world.runtime.start_command(home.workspace_id, script)))[1] == b"none hello\n"
+
+    async def test_a_command_waits_for_its_reader_and_nothing_is_lost(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        much = 8 << 20
+        script = f"head -c {much} /dev/zero; touch written; echo end >&2; exit 5"
+        command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
+        await until_written(command, b"\0")
+        await asyncio.sleep(0.5)
+        look = ["test", "-e", "written"]
+        assert (await world.runtime.execute(home.workspace_id, look, b"")).exit_code == 1
+        code, stdout, stderr = await gathered(command)
+        assert (code, stderr) == (5, b"end\n")
+        assert much - (1 << 16) <= len(stdout) < much
+
+    async def test_what_a_command_wrote_last_waits_for_a_slow_reader(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        script = "head -c 60000 /dev/zero; touch written"
+        command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
+        until_ended = ["sh", "-c", "until test -e written; do sleep 0.01; done"]
+        await world.runtime.execute(home.workspace_id, until_ended, b"")
+        assert await command.exit_code() == 0
+        assert await gathered(command) == (0, bytes(60000), b"")
+
+    async def test_what_a_command_leaves_behind_does_not_hold_up_its_end(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        script = "sleep 1000 & echo begun"
+        command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
+        assert await gathered(command) == (0, b"begun\n", b"")
+
+    async def test_a_command_that_is_closed_ends_with_its_process_group(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        script = "sleep 1000 & echo $$ $! > pids; mv pids begun; wait"
+        command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
+        execute = world.runtime.execute
+        begun = ["sh", "-c", "until test -e begun; do sleep 0.01; done"]
+        await asyncio.wait_for(execute(home.workspace_id, begun, b""), PATIENCE_S)
+        await command.close()
+        gone = ["sh", "-c", "for pid in $(cat begun); do while kill -0 $pid 2> /dev/null; do sleep 0.01; done; done"]
+        assert (await asyncio.wait_for(execute(home.workspace_id, gone, b""), PATIENCE_S)).exit_code == 0
+
     async def test_a_repeated_start_does_not_start_a_second_one(self, world: ProgramWorld) -> None:
         home = await running(world)
         first = await world.runtime.execute(home.workspace_id, ["sh", "-c", "echo one >> starts; echo $PPID"], b"")
@@ -692,7 +844,7 @@ class ProgramContract:
 
     async def test_much_input_comes_back_as_much_output(self, world: ProgramWorld) -> None:
         home = await running(world)
-        much = bytes(range(256)) * 16384
+        much = bytes(range(256)) * 4096
         done = await world.runtime.execute(home.workspace_id, ["cat"], much)
         assert done.stdout == much
 

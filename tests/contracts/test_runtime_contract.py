@@ -25,6 +25,8 @@ from torpor.runtimes.process import Options, ProcessRuntime
 
 
 class InMemory(World):
+    tells_its_size = ("sleep",)
+
     def __init__(self) -> None:
         self.fake = FakeWorld()
         self.fake.archives["somebody/op"] = ({"file": b"content"}, "root")
@@ -73,6 +75,8 @@ class TestFake(RuntimeContract):
 
 class InAnotherProcess(World):
     """The same, held by an engine that is a process of its own."""
+
+    tells_its_size = ("sleep",)
 
     def __init__(self, engine: EngineProcess) -> None:
         self.engine = engine
@@ -156,6 +160,7 @@ serve(os.environ["PORT"])
 
 class OnThisMachine(ProgramWorld):
     python = PYTHON
+    tells_its_size = ("sh", "-c", "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done")
 
     def __init__(self, data: Path, options: Options) -> None:
         self.data = data

@@ -10,17 +10,19 @@ whereupon everything here ends at once.
 - *ports*: each connection begins with a line that names a port, and is spliced to that port of this container's loopback.
 - *control*: each connection carries one request in frames (one byte of kind, four of length, then the payload):
 
-      to the agent      R  the request, JSON: {"do": "probe", "within_s": 0},
-                           {"do": "execute", "argv": [...], "environment": {...}} or {"do": "shell", "columns": 80, "rows": 24}
+      to the agent      R  the request, JSON: {"do": "probe", "within_s": 0}, {"do": "shell", "terminal": [80, 24]} or
+                           {"do": "execute", "argv": [...]}, with "terminal" where the command wants one
                         I  bytes for the command's standard input, where an empty one is its end of file; or typed ones
-                        S  the terminal's new size, as decimal text: columns, a space, rows (shell)
+                        S  the terminal's new size, as decimal text: columns, a space, rows
+                        K  a signal for the command and its process group, by its name without SIG
       from the agent    Y, N  the program takes a connection, or does not (probe)
                         O, E  bytes of standard output (or of the terminal), of standard error
-                        T  how many of the typed bytes the terminal has taken, as decimal text (shell)
-                        X  the exit code, as decimal text (execute, shell)
+                        T  how many of the input's bytes the command or the terminal has taken, as decimal text
+                        X  the exit code, as decimal text
 
-  A caller that hangs up ends its command, and hangs up its shell. A shell's caller sends at most WINDOW bytes that were not
-  yet taken, so that its new size and its end are never held up by what a program does not read.
+  A caller that hangs up ends its command, and hangs up its shell. A caller sends at most WINDOW bytes of input that were not
+  yet taken, so that signals, a new size and its end are never held up by what a program does not read. What a command writes is
+  read only as fast as the caller reads it.
   (The terminal in a browser tab is a program of its own, `terminal.py`, and reached by the bridge.)
 - It is process 1 of its namespace where it has one, and then reaps whatever is orphaned there.
 """
@@ -43,12 +45,12 @@ from typing import Any
 from torpor.inside.bridge import Bridge
 from torpor.inside.program import CHUNK, COULD_NOT_START, Begun, Orders, before_exec, start
 
-REQUEST, INPUT, SIZE = b"R", b"I", b"S"
+REQUEST, INPUT, SIZE, SIGNAL = b"R", b"I", b"S", b"K"
 YES, NO, OUTPUT, ERRORS, TAKEN, EXIT = b"Y", b"N", b"O", b"E", b"T", b"X"
 
 LARGEST_FRAME = 1 << 20
 WINDOW = 1 << 16
-"""How much may be typed ahead of the program that reads it."""
+"""How much input may be sent ahead of the program that reads it."""
 PROBE_S = 1.0
 LOOK_S = 0.005
 """How often it is tried whether a program that has just begun listens by now."""
@@ -56,17 +58,15 @@ NAMED_WITHIN_S = 10.0
 """How long whoever connects to *ports* may take to name one."""
 STRAGGLERS_S = 1.0
 """How long the rest of the tree may take once the program itself has ended on request: a shell at a terminal ignores TERM."""
-HANGS_UP_S = 10.0
-"""How long a caller may take to hang up after it was told how its command ended."""
 AFTER_EXIT_S = 0.2
 """How long a command's output is still read after its end: what it left behind may hold the pipe for ever."""
-AFTER_EXIT_BYTES = 1 << 18
-"""How much of a terminal is still shown after its shell's end: what it left behind may write for ever, too."""
+AFTER_EXIT_BYTES = 1 << 20
+"""How much output is still read after a command's end: as much as a pipe holds. What it left behind may write for ever."""
 HANG_UP_S = 5.0
 """How long a shell has to end after it was hung up."""
 
-# Whoever started Torpor may have ignored them, and a shell would inherit that: Ctrl-C would end nothing.
-SIGNALS_OF_A_SHELL = (
+# Torpor may have been started with these ignored, and a command would inherit that: Ctrl-C would end nothing.
+SIGNALS_OF_A_COMMAND = (
     signal.SIGHUP,
     signal.SIGINT,
     signal.SIGQUIT,
@@ -77,6 +77,10 @@ SIGNALS_OF_A_SHELL = (
 )
 # Meant for the program of the template, not for what a person starts beside it: that one has the port already.
 NOT_FOR_A_SHELL = frozenset({"PORT", "PYTHONPATH"})
+# Of the template's program alone: with it, a Python that a command starts would import Torpor's packages.
+NOT_FOR_A_COMMAND = frozenset({"PYTHONPATH"})
+OF_A_TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+SENDABLE = frozenset({"HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "STOP", "CONT", "TSTP", "WINCH"})
 MOST_COLUMNS_OR_ROWS = 2000
 
 Target = int | str
@@ -110,11 +114,17 @@ class Children:
         self._open_files = begun.open_files
         self._known: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
 
-    def start(
-        self, argv: tuple[str, ...], environment: dict[str, str]
-    ) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
+    def start(self, argv: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
+        """A command with a pipe for each of its streams."""
+        environment = self._environment(NOT_FOR_A_COMMAND)
         streams = (subprocess.PIPE, subprocess.PIPE)
-        process = start(argv, self._orders.home, {**self._orders.environment, **environment}, streams, self._before_exec)
+        process = start(argv, self._orders.home, environment, streams, self._before_command)
+        return process, self.adopt(process)
+
+    def start_at(self, terminal: int, argv: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
+        """A command whose terminal this is."""
+        environment = {**self._environment(NOT_FOR_A_COMMAND), **OF_A_TERMINAL}
+        process = start(argv, self._orders.home, environment, (terminal, terminal), self._before_shell)
         return process, self.adopt(process)
 
     def adopt(self, process: subprocess.Popen[bytes]) -> "asyncio.Future[int]":
@@ -125,23 +135,26 @@ class Children:
 
     def start_shell(self, terminal: int) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
         """A login shell whose terminal this is."""
-        kept = {name: value for name, value in self._orders.environment.items() if name not in NOT_FOR_A_SHELL}
+        kept = self._environment(NOT_FOR_A_SHELL)
         shell = find_shell(kept)
-        environment = {**kept, "SHELL": shell, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        environment = {**kept, "SHELL": shell, **OF_A_TERMINAL}
         # The dash is how login(1) tells any shell, whatever its options, that it is a login shell.
         argv = (f"-{os.path.basename(shell)}",)  # noqa: PTH119
         process = start(argv, self._orders.home, environment, (terminal, terminal), self._before_shell, executable=shell)
         return process, self.adopt(process)
 
-    def _before_shell(self) -> None:
-        self._before_exec()
-        for number in SIGNALS_OF_A_SHELL:
+    def _environment(self, but: frozenset[str]) -> dict[str, str]:
+        return {name: value for name, value in self._orders.environment.items() if name not in but}
+
+    def _before_command(self) -> None:
+        before_exec(self._open_files)
+        for number in SIGNALS_OF_A_COMMAND:
             signal.signal(number, signal.SIG_DFL)
+
+    def _before_shell(self) -> None:
+        self._before_command()
         # The terminal of the session that was just begun: without it there is no job control, and no Ctrl-C.
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    def _before_exec(self) -> None:
-        before_exec(self._open_files)
 
     def reap(self) -> None:
         while True:
@@ -341,12 +354,8 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
             case "probe":
                 does_answer = await answers(orders.socket or orders.port, float(request.get("within_s", 0)))
                 writer.write(frame(YES if does_answer else NO))
-            case "execute":
-                await execute(request, reader, writer, children)
-                await writer.drain()
-                await hung_up(reader)
-            case "shell":
-                await shell(request, reader, writer, children)
+            case "execute" | "shell":
+                await run_command(request, reader, writer, children)
                 await writer.drain()
                 await hung_up(reader)
             case _:
@@ -359,128 +368,65 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
 
 
 async def hung_up(reader: asyncio.StreamReader) -> None:
-    """The caller has heard the answer. To close before that, while it still writes, would cost it what it has not read yet."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(HANGS_UP_S):
-            while await reader.read(1 << 16):
-                pass
+    """The caller has read the answer, however long that takes. Closing while it still writes would lose unread data."""
+    while await reader.read(CHUNK):
+        pass
 
 
-async def execute(
-    request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, children: Children
-) -> None:
-    argv = tuple(str(word) for word in request["argv"])
-    try:
-        process, ended = children.start(argv, request.get("environment") or {})
-    except (OSError, ValueError) as error:
-        writer.write(frame(ERRORS, f"{argv[0] if argv else ''}: {error}\n".encode()))
-        writer.write(frame(EXIT, str(COULD_NOT_START).encode()))
-        return
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    loop = asyncio.get_running_loop()
-    talking = [
-        loop.create_task(relay(process.stdout, OUTPUT, writer)),
-        loop.create_task(relay(process.stderr, ERRORS, writer)),
-    ]
-    listening = loop.create_task(feed(process.stdin, reader))
-    try:
-        # The listener ends early only when the caller hangs up.
-        over_or_gone: list[asyncio.Future[Any]] = [ended, listening]
-        await asyncio.wait(over_or_gone, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            await asyncio.wait(talking, timeout=AFTER_EXIT_S)
-            writer.write(frame(EXIT, str(ended.result()).encode()))
-            await writer.drain()
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for task in (*talking, listening):
-            task.cancel()
-        await asyncio.gather(*talking, listening, return_exceptions=True)
+# ── commands and shells ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def relay(pipe: Any, kind: bytes, writer: asyncio.StreamWriter) -> None:
-    reader = asyncio.StreamReader(limit=CHUNK)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    try:
-        while data := await reader.read(CHUNK):
-            writer.write(frame(kind, data))
-            await writer.drain()
-    finally:
-        transport.close()
+class Pipe:
+    """Our end of a pipe or a pty. It is read no faster than the caller reads, and written as fast as the program reads."""
 
-
-async def feed(pipe: Any, reader: asyncio.StreamReader) -> None:
-    """Returns when the caller is gone."""
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
-    writer = asyncio.StreamWriter(transport, protocol, None, loop)
-    try:
-        while True:
-            kind, data = await read_frame(reader)
-            if kind != INPUT:
-                continue
-            if not data:
-                transport.close()
-            elif not transport.is_closing():
-                writer.write(data)
-                with contextlib.suppress(OSError):  # the command does not want more; that is its matter
-                    await writer.drain()
-    except (OSError, asyncio.IncompleteReadError):
-        return
-    finally:
-        transport.close()
-
-
-# ── shells ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Terminal:
-    """Our end of a pty. It is read no faster than somebody looks, and written as fast as the program reads."""
-
-    def __init__(self, descriptor: int, taken: Callable[[int], None]) -> None:
+    def __init__(self, descriptor: int, taken: Callable[[int], None] = lambda _: None) -> None:
         self._descriptor = descriptor
         self._taken = taken
-        self._typed = bytearray()
+        self._unwritten = bytearray()
+        self._is_ended = self._is_closed = False
         self._loop = asyncio.get_running_loop()
         os.set_blocking(descriptor, False)
 
-    def resize(self, columns: int, rows: int) -> None:
-        if not (0 < columns <= MOST_COLUMNS_OR_ROWS and 0 < rows <= MOST_COLUMNS_OR_ROWS):
-            raise ValueError(f"a terminal of {columns} columns and {rows} rows")
-        termios.tcsetwinsize(self._descriptor, (rows, columns))
-
-    def type(self, data: bytes) -> None:
-        if len(self._typed) + len(data) > WINDOW:
-            raise ValueError("more was typed than was agreed")
-        self._typed += data
+    def write(self, data: bytes) -> None:
+        if len(self._unwritten) + len(data) > WINDOW:
+            raise ValueError("more input was sent than was agreed")
+        if self._is_ended or self._is_closed:
+            self._taken(len(data))
+            return
+        self._unwritten += data
         self._write()
+
+    def end(self) -> None:
+        """The end of file, after everything that was written."""
+        self._is_ended = True
+        if not self._unwritten:
+            self.close()
 
     def _write(self) -> None:
         try:
-            written = os.write(self._descriptor, self._typed) if self._typed else 0
+            written = os.write(self._descriptor, self._unwritten) if self._unwritten else 0
         except BlockingIOError:
             written = 0
         except OSError:
-            written = len(self._typed)  # nobody will ever read it
-        del self._typed[:written]
+            written = len(self._unwritten)  # nothing reads it any more
+        del self._unwritten[:written]
         if written:
             self._taken(written)
-        if self._typed:
+        if self._unwritten:
             self._loop.add_writer(self._descriptor, self._write)
-        else:
-            self._loop.remove_writer(self._descriptor)
+            return
+        self._loop.remove_writer(self._descriptor)
+        if self._is_ended:
+            self.close()
 
     async def read(self, ended: "asyncio.Future[int]") -> bytes:
-        """What it shows next; nothing when nobody is there any more who could write to it."""
+        """What comes next; nothing when there is no process any more that could write to it."""
         while True:
             try:
                 return os.read(self._descriptor, CHUNK)
             except BlockingIOError:
                 pass
-            except OSError:  # EIO: nobody holds the other end
+            except OSError:  # EIO: no process holds the other end of a pty
                 return b""
             is_over = ended.done()
             if not await self._readable(ended, AFTER_EXIT_S if is_over else None) and is_over:
@@ -497,68 +443,142 @@ class Terminal:
         return readable.done()
 
     def close(self) -> None:
-        self._loop.remove_reader(self._descriptor)
-        self._loop.remove_writer(self._descriptor)
-        os.close(self._descriptor)
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.remove_reader(self._descriptor)
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
 
 
-async def shell(
+class Terminal(Pipe):
+    """Its input has no end of file: that is a key (Ctrl-D)."""
+
+    def resize(self, columns: int, rows: int) -> None:
+        if not (0 < columns <= MOST_COLUMNS_OR_ROWS and 0 < rows <= MOST_COLUMNS_OR_ROWS):
+            raise ValueError(f"a terminal of {columns} columns and {rows} rows")
+        termios.tcsetwinsize(self._descriptor, (rows, columns))
+
+    def end(self) -> None:
+        pass
+
+
+class Command:
+    """A command that runs, and our ends of its streams."""
+
+    def __init__(self, pid: int, ended: "asyncio.Future[int]", stdin: Pipe, outputs: dict[bytes, Pipe]) -> None:
+        self.ended = ended
+        self.stdin = stdin
+        self.outputs = outputs
+        self._pid = pid
+
+    def send_signal(self, name: str) -> None:
+        if name not in SENDABLE:
+            raise ValueError(f"no signal is called {name!r}")
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.Signals[f"SIG{name}"])
+
+    async def close(self) -> None:
+        """With all that it left in its process group."""
+        if isinstance(self.stdin, Terminal):
+            await hang_up(self.stdin, self._pid, self.ended)
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+        for pipe in (self.stdin, *self.outputs.values()):
+            pipe.close()
+
+
+def start_command(request: dict[str, Any], children: Children, taken: Callable[[int], None]) -> Command:
+    argv = tuple(str(word) for word in request.get("argv", ()))
+    if size := request.get("terminal"):
+        columns, rows = size
+        return start_at_terminal(argv, int(columns), int(rows), children, taken)
+    process, ended = children.start(argv)
+    ours = [take_over(stream) for stream in (process.stdin, process.stdout, process.stderr)]
+    outputs = {OUTPUT: Pipe(ours[1]), ERRORS: Pipe(ours[2])}
+    return Command(process.pid, ended, Pipe(ours[0], taken), outputs)
+
+
+def take_over(stream: Any) -> int:
+    """Its descriptor, which is ours to close from now on."""
+    descriptor = os.dup(stream.fileno())
+    stream.close()
+    return descriptor
+
+
+def start_at_terminal(
+    argv: tuple[str, ...], columns: int, rows: int, children: Children, taken: Callable[[int], None]
+) -> Command:
+    """Without `argv`, a login shell."""
+    ours, theirs = os.openpty()
+    terminal = Terminal(ours, taken)
+    try:
+        terminal.resize(columns, rows)
+        process, ended = children.start_at(theirs, argv) if argv else children.start_shell(theirs)
+    except BaseException:
+        terminal.close()
+        raise
+    finally:
+        os.close(theirs)
+    return Command(process.pid, ended, terminal, {OUTPUT: terminal})
+
+
+async def run_command(
     request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, children: Children
 ) -> None:
-    terminal: Terminal | None = None
     try:
-        ours, theirs = os.openpty()
-        try:
-            terminal = Terminal(ours, lambda taken: writer.write(frame(TAKEN, str(taken).encode())))
-            terminal.resize(int(request["columns"]), int(request["rows"]))
-            process, ended = children.start_shell(theirs)
-        finally:
-            os.close(theirs)
-    except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
-        if terminal is not None:
-            terminal.close()
-        writer.write(frame(OUTPUT, f"no shell could be started: {error}\r\n".encode()))
+        command = start_command(request, children, lambda taken: writer.write(frame(TAKEN, str(taken).encode())))
+    except (OSError, ValueError, LookupError, TypeError, subprocess.SubprocessError) as error:
+        what = next(iter(request.get("argv", ())), "no shell could be started")
+        writer.write(frame(OUTPUT if "terminal" in request else ERRORS, f"{what}: {error}\n".encode()))
         writer.write(frame(EXIT, str(COULD_NOT_START).encode()))
         return
     loop = asyncio.get_running_loop()
-    showing = loop.create_task(show(terminal, ended, writer))
-    listening = loop.create_task(listen(terminal, reader))
+    showing = [loop.create_task(show(pipe, kind, command.ended, writer)) for kind, pipe in command.outputs.items()]
+    listening = loop.create_task(listen(command, reader))
+    all_shown = asyncio.gather(*showing)
     try:
         # The listener ends early only when the caller hangs up.
-        over_or_gone: list[asyncio.Future[Any]] = [ended, listening]
+        over_or_gone: list[asyncio.Future[Any]] = [command.ended, listening]
         await asyncio.wait(over_or_gone, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
+        if command.ended.done():
             # However long the caller takes to read it; but not longer than the caller is there.
-            await asyncio.wait([showing, listening], return_when=asyncio.FIRST_COMPLETED)
-            writer.write(frame(EXIT, str(ended.result()).encode()))
+            shown_or_gone: list[asyncio.Future[Any]] = [all_shown, listening]
+            await asyncio.wait(shown_or_gone, return_when=asyncio.FIRST_COMPLETED)
+            writer.write(frame(EXIT, str(command.ended.result()).encode()))
     finally:
-        for task in (showing, listening):
+        for task in (*showing, listening):
             task.cancel()
-        await asyncio.gather(showing, listening, return_exceptions=True)
-        await hang_up(terminal, process.pid, ended)
+        await asyncio.gather(*showing, listening, all_shown, return_exceptions=True)
+        await command.close()
 
 
-async def show(terminal: Terminal, ended: "asyncio.Future[int]", writer: asyncio.StreamWriter) -> None:
+async def show(pipe: Pipe, kind: bytes, ended: "asyncio.Future[int]", writer: asyncio.StreamWriter) -> None:
     left = AFTER_EXIT_BYTES
     with contextlib.suppress(OSError):
-        while left > 0 and (data := await terminal.read(ended)):
-            writer.write(frame(OUTPUT, data))
+        while left > 0 and (data := await pipe.read(ended)):
+            writer.write(frame(kind, data))
             await writer.drain()
-            # A terminal that always has more would leave nobody else a turn.
+            # One that always has more would leave no turn to the others.
             await asyncio.sleep(0)
             left -= len(data) if ended.done() else 0
 
 
-async def listen(terminal: Terminal, reader: asyncio.StreamReader) -> None:
+async def listen(command: Command, reader: asyncio.StreamReader) -> None:
     """Returns when the caller is gone, or says what no caller of ours would."""
     with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
         while True:
             kind, data = await read_frame(reader)
-            if kind == INPUT:
-                terminal.type(data)
-            elif kind == SIZE:
+            if kind == INPUT and data:
+                command.stdin.write(data)
+            elif kind == INPUT:
+                command.stdin.end()
+            elif kind == SIGNAL:
+                command.send_signal(data.decode())
+            elif kind == SIZE and isinstance(command.stdin, Terminal):
                 columns, rows = data.split()
-                terminal.resize(int(columns), int(rows))
+                command.stdin.resize(int(columns), int(rows))
 
 
 async def hang_up(terminal: Terminal, leader: int, ended: "asyncio.Future[int]") -> None:

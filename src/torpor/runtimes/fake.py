@@ -17,7 +17,21 @@ from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.names import volume_name
 from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
-from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven, Shell
+from torpor.ports import (
+    Address,
+    Container,
+    Executed,
+    Fence,
+    Found,
+    Home,
+    HomeJob,
+    Progress,
+    Proven,
+    RunningCommand,
+    Shell,
+    TerminalSize,
+)
+from torpor.runtimes.fake_command import FakeCommand
 from torpor.runtimes.fake_shell import FakeShell
 
 Files = dict[str, bytes]
@@ -246,10 +260,17 @@ class FakeRuntime:
         return self._world.address if held is not None and held.ended is None else None
 
     async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+        return FakeShell(self._runs_on(workspace_id), columns=columns, rows=rows)
+
+    async def start_command(
+        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> RunningCommand:
+        return FakeCommand(self._runs_on(workspace_id), command, terminal=terminal)
+
+    def _runs_on(self, workspace_id: str) -> Callable[[], bool]:
+        """Whether the container that runs now still does."""
         held = self.require_running(workspace_id)
-        return FakeShell(
-            lambda: self._world.containers.get(workspace_id) is held and held.ended is None, columns=columns, rows=rows
-        )
+        return lambda: self._world.containers.get(workspace_id) is held and held.ended is None
 
     async def work(self) -> Mapping[str, Work]:
         """Its containers hold no process; `FakeWorld.work` says what they do."""

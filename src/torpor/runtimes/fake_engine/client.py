@@ -12,9 +12,22 @@ from torpor.domain.busy import Work
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
 from torpor.loops import Loop, begin, heeding_cancellation, stop
-from torpor.ports import Address, Container, Executed, Fence, Found, Home, HomeJob, Progress, Proven, Shell
+from torpor.ports import (
+    Address,
+    Container,
+    Executed,
+    Fence,
+    Found,
+    Home,
+    HomeJob,
+    Progress,
+    Proven,
+    RunningCommand,
+    Shell,
+    TerminalSize,
+)
 from torpor.runtimes.fake import FakeArchives, FakeWorld
-from torpor.runtimes.fake_engine.programs import PROGRAM, SHELL, preamble, programs_path
+from torpor.runtimes.fake_engine.programs import AGENT, PROGRAM, preamble, programs_path
 from torpor.runtimes.fake_engine.words import (
     MAKES,
     Words,
@@ -31,7 +44,7 @@ from torpor.runtimes.fake_engine.words import (
     survey_of,
     text_of,
 )
-from torpor.runtimes.framed_shell import FramedShell
+from torpor.runtimes.framed_command import FramedCommand, FramedShell
 
 LOOK_S = 10.0
 """How long an engine may take to say something before it counts as gone; an effect takes as long as it takes."""
@@ -226,13 +239,21 @@ class RemoteFake:
         return self._elsewhere or Address(unix_path=self._programs, preamble=preamble(workspace_id, port or PROGRAM))
 
     async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+        return FramedShell(*await self._connect(workspace_id), columns=columns, rows=rows)
+
+    async def start_command(
+        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> RunningCommand:
+        return FramedCommand(*await self._connect(workspace_id), command, terminal=terminal)
+
+    async def _connect(self, workspace_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         await self._line.look("require_running", workspace_id)
         try:
             reader, writer = await asyncio.open_unix_connection(self._programs)
         except OSError as error:
             raise Unavailable(f"no fake engine answers at {self._programs}: {error}") from error
-        writer.write(preamble(workspace_id, SHELL))
-        return FramedShell(reader, writer, columns=columns, rows=rows)
+        writer.write(preamble(workspace_id, AGENT))
+        return reader, writer
 
     async def work(self) -> Mapping[str, Work]:
         return {name: Work(template, cpu_s) for name, template, cpu_s in await self._line.look("work")}

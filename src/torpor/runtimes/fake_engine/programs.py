@@ -1,16 +1,17 @@
 """What answers in a container that holds nothing but words?
 
 Every port of every running container, from whichever process one connects. A connection begins with a line: the workspace's id,
-a space, and a port, `program` or `shell`. It ends with its container, whoever else comes and goes meanwhile.
+a space, and a port, `program` or `agent`. It ends with its container, whoever else comes and goes meanwhile.
 
 - HTTP/1.1: a request with a body is answered with that body, any other with what was asked, as JSON.
 - A WebSocket sends back what it is sent.
-- A shell is a `FakeShell`, in the frames of `torpor.inside.agent`.
+- The agent starts a `FakeShell` or a `FakeCommand`, in the frames of `torpor.inside.agent`.
 """
 
 import asyncio
 import contextlib
 import json
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,10 +21,14 @@ from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
 from torpor.domain.errors import TorporError
-from torpor.inside.agent import EXIT, HANGS_UP_S, INPUT, OUTPUT, REQUEST, SIZE, TAKEN, frame, read_frame
+from torpor.inside.agent import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, SIGNAL, SIZE, TAKEN, frame, read_frame
+from torpor.ports import RunningCommand, Shell, Stream, TerminalSize
 from torpor.runtimes.fake import FakeContainer, FakeRuntime, FakeWorld
+from torpor.runtimes.fake_command import FakeCommand
 
-PROGRAM, SHELL = "program", "shell"
+PROGRAM, AGENT = "program", "agent"
+HANGS_UP_S = 10.0
+"""How long a caller may take to hang up after it was told how its command ended."""
 NAMED_WITHIN_S = 10.0
 LOOK_S = 0.05
 """How long a connection may outlive its container."""
@@ -78,11 +83,11 @@ class Programs:
             async with asyncio.timeout(NAMED_WITHIN_S):
                 workspace_id, what = (await reader.readline()).decode().split()
             held = self._running(workspace_id)
-            if held is None or (what != SHELL and not held.ready):
+            if held is None or (what != AGENT and not held.ready):
                 return
             self._open[task] = workspace_id, held
-            if what == SHELL:
-                await _shell(self._runtime, workspace_id, reader, writer)
+            if what == AGENT:
+                await _agent(self._runtime, workspace_id, reader, writer)
             else:
                 await _http(workspace_id, what, reader, writer)
         except (OSError, ValueError, EOFError, TorporError, HttpParserError):
@@ -185,38 +190,74 @@ def _send_back(protocol: Protocol, received: Frame) -> None:
         protocol.send_continuation(received.data, received.fin)
 
 
-# ── shells ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── shells and commands ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _shell(runtime: FakeRuntime, workspace_id: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _agent(runtime: FakeRuntime, workspace_id: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     kind, payload = await read_frame(reader)
     asked = json.loads(payload) if kind == REQUEST else {}
-    shell = await runtime.shell(workspace_id, columns=int(asked.get("columns", 80)), rows=int(asked.get("rows", 24)))
+    size = TerminalSize(*asked["terminal"]) if "terminal" in asked else None
+    if asked.get("do") == "execute":
+        command = await runtime.start_command(workspace_id, asked["argv"], terminal=size)
+        await _converse(command, _show_command(command, writer), reader, writer)
+    else:
+        assert size is not None
+        shell = await runtime.shell(workspace_id, columns=size.columns, rows=size.rows)
+        await _converse(shell, _show_shell(shell, writer), reader, writer)
+
+
+async def _show_shell(shell: Shell, writer: asyncio.StreamWriter) -> None:
+    while shown := await shell.read():
+        writer.write(frame(OUTPUT, shown))
+        await writer.drain()
+
+
+async def _show_command(command: RunningCommand, writer: asyncio.StreamWriter) -> None:
+    while (output := await command.read()) is not None:
+        writer.write(frame(OUTPUT if output.stream is Stream.STDOUT else ERRORS, output.data))
+        await writer.drain()
+
+
+async def _converse(
+    held: Shell | RunningCommand,
+    showing_it: Coroutine[None, None, None],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    inputs: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def show() -> None:
-        while shown := await shell.read():
-            writer.write(frame(OUTPUT, shown))
-            await writer.drain()
-        writer.write(frame(EXIT, str(await shell.exit_code()).encode()))
+        await showing_it
+        writer.write(frame(EXIT, str(await held.exit_code()).encode()))
         await writer.drain()
+
+    async def feed() -> None:
+        while True:
+            data = await inputs.get()
+            if data:
+                await held.write(data)
+                writer.write(frame(TAKEN, str(len(data)).encode()))
+            elif isinstance(held, FakeCommand):
+                await held.end_input()
 
     async def listen() -> None:
         while True:
             kind, data = await read_frame(reader)
             if kind == INPUT:
-                await shell.write(data)
-                writer.write(frame(TAKEN, str(len(data)).encode()))
+                inputs.put_nowait(data)
+            elif kind == SIGNAL and isinstance(held, FakeCommand):
+                await held.send_signal(data.decode())
             elif kind == SIZE:
                 columns, rows = data.split()
-                await shell.resize(columns=int(columns), rows=int(rows))
+                await held.resize(columns=int(columns), rows=int(rows))
 
-    showing, listening = asyncio.ensure_future(show()), asyncio.ensure_future(listen())
+    showing, feeding, listening = (asyncio.ensure_future(one()) for one in (show, feed, listen))
     try:
         await asyncio.wait([showing, listening], return_when=asyncio.FIRST_COMPLETED)
         # To close while it still writes would cost it what it has not read yet.
         await asyncio.wait([listening], timeout=HANGS_UP_S)
     finally:
-        await shell.close()
-        for task in (showing, listening):
+        await held.close()
+        for task in (showing, feeding, listening):
             task.cancel()
-        await asyncio.gather(showing, listening, return_exceptions=True)
+        await asyncio.gather(showing, feeding, listening, return_exceptions=True)

@@ -5,12 +5,10 @@ import contextlib
 import json
 from collections.abc import Sequence
 
-from torpor.domain.errors import Code, Failed, Refused
-from torpor.inside.agent import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, YES, frame, read_frame
-from torpor.ports import Executed, Shell
-from torpor.runtimes.framed_shell import FramedShell
-
-CHUNK = 1 << 16
+from torpor.domain.errors import Refused
+from torpor.inside.agent import REQUEST, YES, frame, read_frame
+from torpor.ports import Executed, RunningCommand, Shell, Stream, TerminalSize
+from torpor.runtimes.framed_command import FramedCommand, FramedShell
 
 
 async def port_answers(control: str, within_s: float, *, waits_s: float = 0) -> bool:
@@ -32,51 +30,39 @@ async def _probe(control: str, waits_s: float) -> bool:
 
 async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_bytes: int) -> Executed:
     """Hanging up ends the command, so a cancelled call leaves nothing running."""
+    running = await start_command(control, command)
+    feeding = asyncio.ensure_future(_feed(running, stdin))
+    said = {stream: bytearray() for stream in Stream}
     try:
-        reader, writer = await asyncio.open_unix_connection(control)
-    except OSError as error:
-        raise Refused("not_running", "the workspace's container is not running") from error
-    feeding = asyncio.ensure_future(_feed(writer, list(command), stdin))
-    said = {OUTPUT: bytearray(), ERRORS: bytearray()}
-    try:
-        while True:
-            kind, payload = await read_frame(reader)
-            if kind == EXIT:
-                return Executed(_exit_code(payload), bytes(said[OUTPUT]), bytes(said[ERRORS]))
-            if kind in said:
-                said[kind] += payload
-                if len(said[kind]) > most_bytes:
-                    raise Refused("output_too_large", f"the command wrote more than {most_bytes} bytes; it was ended")
-    except (asyncio.IncompleteReadError, OSError) as error:
-        raise Refused("not_running", "the workspace's container ended before the command did") from error
+        while (output := await running.read()) is not None:
+            said[output.stream] += output.data
+            if len(said[output.stream]) > most_bytes:
+                raise Refused("output_too_large", f"the command wrote more than {most_bytes} bytes; it was ended")
+        return Executed(await running.exit_code(), bytes(said[Stream.STDOUT]), bytes(said[Stream.STDERR]))
     finally:
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
-        writer.close()
+        await running.close()
+
+
+async def start_command(control: str, command: Sequence[str], *, terminal: TerminalSize | None = None) -> RunningCommand:
+    return FramedCommand(*await _connect(control), command, terminal=terminal)
 
 
 async def shell(control: str, *, columns: int, rows: int) -> Shell:
+    return FramedShell(*await _connect(control), columns=columns, rows=rows)
+
+
+async def _connect(control: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     try:
-        reader, writer = await asyncio.open_unix_connection(control)
+        return await asyncio.open_unix_connection(control)
     except OSError as error:
         raise Refused("not_running", "the workspace's container is not running") from error
-    return FramedShell(reader, writer, columns=columns, rows=rows)
 
 
-def _exit_code(payload: bytes) -> int:
-    try:
-        return int(payload)
-    except ValueError as error:  # whoever answers there runs inside, and may have become something else than our agent
-        raise Failed(Code.INTERNAL, f"the workspace's agent told no exit code but {payload[:40]!r}") from error
-
-
-async def _feed(writer: asyncio.StreamWriter, command: list[str], stdin: bytes) -> None:
-    writer.write(_request({"do": "execute", "argv": command}))
-    for start in range(0, len(stdin), CHUNK):
-        writer.write(frame(INPUT, stdin[start : start + CHUNK]))
-        await writer.drain()
-    writer.write(frame(INPUT))
-    await writer.drain()
+async def _feed(running: RunningCommand, stdin: bytes) -> None:
+    await running.write(stdin)
+    await running.end_input()
 
 
 def _request(what: dict[str, object]) -> bytes:

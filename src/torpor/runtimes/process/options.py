@@ -19,8 +19,10 @@ class Options:
     """The size of a workspace's /tmp; what lies there counts as its memory."""
     log_bytes: int = 1 * MIB
     """A log file is set aside at this size; one older one is kept."""
-    execute_output_bytes: int = 16 * MIB
-    """Of either stream; a command that says more is ended and refused, because its answer is held in memory."""
+    execute_output_bytes: int = 1 * MIB
+    """Of either stream; a command that writes more is ended and refused, because its answer is held in memory.
+
+    Streams (`start_command`) have no such limit."""
     nameservers: tuple[str, ...] = ()
     """For workspaces; by default those of this machine that are not on its loopback."""
     blocked_networks: tuple[str, ...] = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32")

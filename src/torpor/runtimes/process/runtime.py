@@ -19,7 +19,7 @@ import structlog
 from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
-from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, Shell
+from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
 from torpor.runtimes.process import abilities, agent_client, cgroups, logs, processes
 from torpor.runtimes.process.abilities import Ability, Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
@@ -379,6 +379,11 @@ class ProcessRuntime:
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
         most = self._options.execute_output_bytes
         return await agent_client.execute(self._running(workspace_id).control, command, stdin, most_bytes=most)
+
+    async def start_command(
+        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> RunningCommand:
+        return await agent_client.start_command(self._running(workspace_id).control, command, terminal=terminal)
 
     async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
         return await agent_client.shell(self._running(workspace_id).control, columns=columns, rows=rows)
