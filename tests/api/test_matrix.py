@@ -87,6 +87,7 @@ OTHERWISE: Mapping[CallPath, int] = {
     ("POST", f"{ONE}/undelete"): 409,
     ("POST", f"{ONE}/recover"): 409,
     ("POST", f"{ONE}/exec"): 409,
+    (WEBSOCKET, f"{ONE}/exec"): 409,
     (WEBSOCKET, f"{ONE}/shell"): 409,
 }
 INSERT = """

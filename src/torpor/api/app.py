@@ -23,6 +23,7 @@ from torpor.api.confinement import confinement_routes
 from torpor.api.described import describe
 from torpor.api.door import Door
 from torpor.api.events import Events, event_routes
+from torpor.api.exec_stream import exec_routes
 from torpor.api.headers import SecurityHeaders
 from torpor.api.knocking import knocking_routes
 from torpor.api.leases import lease_routes
@@ -93,6 +94,7 @@ def make_app(
         user_routes(accounts),
         workspace_routes(wishes, runtime, hosts),
         shell_routes(wishes, runtime, accounts, events.feed),
+        exec_routes(wishes, runtime, accounts, events.feed),
         event_routes(events, wishes, accounts, hosts=hosts),
         lease_routes(wishes),
         share_routes(wishes),

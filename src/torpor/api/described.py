@@ -38,7 +38,7 @@ REFUSES: Mapping[Path, tuple[str, ...]] = {
         "not_in_error", "is_deleted", "say_which_way", "archive_collected", "bad_recovery", "no_such_archive",
     ),
     ("GET", f"{ONE}/operations"): ("bad_cursor",),
-    ("POST", f"{ONE}/exec"): ("not_running", "output_too_large"),
+    ("POST", f"{ONE}/exec"): ("not_running", "output_too_large", "took_too_long"),
     ("POST", f"{ONE}/leases"): ("is_deleted", "bad_lease"),
     ("DELETE", f"{ONE}/leases/{{lease_id}}"): ("forbidden",),
     ("PUT", f"{ONE}/shares/{{username}}"): ("is_deleted", "bad_share", "unknown_user"),

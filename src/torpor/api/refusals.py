@@ -57,6 +57,7 @@ STATUS_OF: Mapping[str, int] = {
     "command_required": 422,
     "command_invalid": 422,
     "output_too_large": 422,
+    "took_too_long": 422,
     "limit_reached": 429,
     "too_many_sign_ins": 429,
     "too_many_streams": 429,

@@ -93,6 +93,7 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
         ("GET", f"{ONE}/explain"): Near(Deed.SEE),
         ("GET", f"{ONE}/logs"): Near(Deed.SEE),
         ("POST", f"{ONE}/exec"): Near(Deed.RUN),
+        (WEBSOCKET, f"{ONE}/exec"): Near(Deed.RUN),
         (WEBSOCKET, f"{ONE}/shell"): Near(Deed.RUN),
         ("POST", f"{ONE}/leases"): Near(Deed.HOLD),
         ("GET", f"{ONE}/leases"): Near(Deed.SEE),

@@ -34,6 +34,11 @@ def _storable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_storable)]
 
+MOST_WORDS = 1000
+"""Of a command."""
+LONGEST_PROGRAM = 200
+"""Of a program's name in the audit log."""
+
 
 class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -225,8 +230,11 @@ class WorkLeaseList(Wire):
     items: list[WorkLeaseOut]
 
 
-class Exec(Wire):
-    command: list[Text] = Field(min_length=1, max_length=1000)
+class ExecCommand(Wire):
+    command: list[Text] = Field(min_length=1, max_length=MOST_WORDS)
+
+
+class Exec(ExecCommand):
     stdin: str = Field("", description="Base64.", json_schema_extra={"contentEncoding": "base64"})
 
 

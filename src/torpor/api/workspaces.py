@@ -1,5 +1,6 @@
 """What can be done with a workspace over HTTP?"""
 
+import asyncio
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from fastapi.responses import PlainTextResponse
 from torpor.api import wire
 from torpor.api.door import Asking
 from torpor.domain.audit import Action
+from torpor.domain.errors import Refused
 from torpor.domain.hosts import Hosts
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
@@ -17,7 +19,8 @@ from torpor.templates.catalogue import templates
 from torpor.wishes import Wishes
 
 LONGEST_KEY = 200
-LONGEST_PROGRAM = 200
+EXEC_S = 600.0
+"""How long a command may take whose output is one answer. A stream has no limit."""
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Key = Annotated[
     str | None,
@@ -132,10 +135,14 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
     async def execute(workspace: str, body: wire.Exec, caller: Asking) -> wire.ExecOut:
         stdin = wire.from_base64(body.stdin)
         # What follows the program's name may be a password.
-        program = body.command[0][:LONGEST_PROGRAM]
+        program = body.command[0][: wire.LONGEST_PROGRAM]
         found = await wishes.enter(caller, workspace, Action.WORKSPACE_EXEC, program=program)
         async with wishes.using.keeping_awake(found):
-            done = await runtime.execute(found.id, body.command, stdin)
+            try:
+                async with asyncio.timeout(EXEC_S):
+                    done = await runtime.execute(found.id, body.command, stdin)
+            except TimeoutError:
+                raise Refused("took_too_long", f"the command did not end within {EXEC_S:g} s; it was ended") from None
         return wire.ExecOut(exit_code=done.exit_code, stdout=wire.to_base64(done.stdout), stderr=wire.to_base64(done.stderr))
 
     @router.get("/workspaces/{workspace}/logs", response_class=PlainTextResponse)

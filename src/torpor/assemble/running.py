@@ -175,6 +175,8 @@ async def serving(app: Any, path: Path) -> AsyncIterator[None]:
         # Who has stopped reading for a while (a shell in a pager) answers no ping, and is not gone for that.
         ws_ping_timeout=None,
         ws_per_message_deflate=False,
+        # A client sends small pieces; one large message would be held in memory as a whole.
+        ws_max_size=1 << 20,
     )
     server = _Server(config)
     serve = asyncio.create_task(server.serve(), name="api server")

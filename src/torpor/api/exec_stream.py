@@ -1,0 +1,222 @@
+"""A command in a workspace as a stream: `GET /workspaces/{id}/exec`, a WebSocket.
+
+Binary frames are data. The first byte is the number of the stream, the rest belongs to it:
+
+    0  standard input, from the client; a frame of this byte alone is the end of input
+    1  standard output, to the client
+    2  standard error, to the client
+
+Text frames are JSON. From the client, the first one starts the command:
+
+    {"command": ["ls", "-l"]}                                 a pipe for each stream
+    {"command": ["top"], "terminal": [80, 24]}                at a terminal of this size; its output is stream 1
+    {"signal": "INT"}                                         to the command and its process group
+    {"resize": [120, 40]}                                     the new size of its terminal
+
+To the client:
+
+    {"phase": ..., "operation": ..., "progress": ...}         with ?wake=true, while the workspace wakes
+    {"taken": 65536}                                          so many bytes of input were read by the command
+    {"exit": 0}                                               the exit code, last; 127 if the command cannot be started
+
+The client has at most WINDOW bytes of input under way that were not reported as taken, so a signal is never held up by input.
+Output is sent as fast as the client reads it, and the command waits meanwhile: the server holds no more than a fixed window of
+either. A client that closes ends the command. Refusals come before the upgrade; later ones are the reason of the close frame.
+"""
+
+import asyncio
+import json
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from pydantic import ValidationError
+
+from torpor.accounts import Accounts
+from torpor.api import wire
+from torpor.api.conversation import (
+    GOING_AWAY,
+    GONE,
+    NOT_ALLOWED,
+    TOO_MUCH,
+    Conversation,
+    Cut,
+    End,
+    Exited,
+    Inbox,
+    Left,
+    Visit,
+    admitted,
+    cut_by,
+    is_awake,
+    say_goodbye,
+    size,
+    until_awake,
+    wants_wake,
+)
+from torpor.api.door import Asking
+from torpor.api.fanout import EventFeed
+from torpor.domain.audit import Action
+from torpor.domain.errors import Failed, Refused, Unavailable
+from torpor.ports import SIGNALS, RunningCommand, Runtime, TerminalSize
+from torpor.wishes import Wishes
+
+WINDOW = 1 << 18
+STDIN = 0
+START_WITHIN_S = 30.0
+"""How long a client may take to say which command it wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    command: tuple[str, ...]
+    terminal: TerminalSize | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    size: TerminalSize
+
+
+def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: EventFeed) -> APIRouter:
+    router = APIRouter(tags=["workspaces"])
+
+    async def converse(visit: Visit) -> End:
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                start = await first(visit.inbox)
+        except TimeoutError:
+            return Cut(NOT_ALLOWED, f"no command was named within {START_WITHIN_S:g} s")
+        if not is_awake(visit.found) and wants_wake(visit.websocket.query_params):
+            await until_awake(visit)
+        # What follows the program's name may be a password.
+        program = start.command[0][: wire.LONGEST_PROGRAM]
+        found = await wishes.enter(visit.caller, visit.found.id, Action.WORKSPACE_EXEC, program=program)
+        command = await runtime.start_command(found.id, start.command, terminal=start.terminal)
+        try:
+            async with wishes.using.keeping_awake(found):
+                return await ExecConversation(visit, command).run()
+        finally:
+            await command.close()
+
+    @router.websocket("/workspaces/{workspace}/exec")
+    async def execute(websocket: WebSocket, workspace: str, caller: Asking) -> None:
+        found = await admitted(wishes, caller, workspace, wake=wants_wake(websocket.query_params))
+        try:
+            await websocket.accept()
+            end = await converse(Visit(websocket, Inbox(websocket), wishes, accounts, feed, caller, found))
+        except (ValueError, RecursionError) as error:
+            end = Cut(NOT_ALLOWED, str(error))
+        except GONE:
+            end = Left()
+        except (Refused, Failed, Unavailable) as error:
+            end = cut_by(error)
+        await say_goodbye(websocket, end)
+
+    return router
+
+
+class ExecConversation(Conversation):
+    """One command and its client."""
+
+    def __init__(self, visit: Visit, command: RunningCommand) -> None:
+        super().__init__(visit)
+        self._command = command
+        self._input: asyncio.Queue[bytes] = asyncio.Queue()
+        self._untaken = 0
+
+    def _ways(self) -> Sequence[Coroutine[Any, Any, End]]:
+        return self._show(), self._listen(), self._feed()
+
+    async def _show(self) -> End:
+        """Sending waits for the client, and the command for us."""
+        try:
+            while (output := await self._command.read()) is not None:
+                await self._websocket.send_bytes(bytes((output.stream,)) + output.data)
+            return Exited(await self._command.exit_code())
+        except GONE:
+            return Left()
+        except (Refused, Failed) as error:
+            return Cut(GOING_AWAY, error.message)
+
+    async def _listen(self) -> End:
+        """Never waits for the command: a signal, or that the client is gone, is heard at once."""
+        while True:
+            message = await self._inbox.next()
+            if message["type"] == "websocket.disconnect":
+                return Left()
+            if message.get("bytes"):
+                stream, data = message["bytes"][0], message["bytes"][1:]
+                if stream != STDIN:
+                    return Cut(NOT_ALLOWED, f"data of stream {stream}; a client sends stream {STDIN}")
+                self._untaken += len(data)
+                if self._untaken > WINDOW:
+                    return Cut(TOO_MUCH, f"more than {WINDOW} bytes of input were sent that were not taken")
+                self._input.put_nowait(data)
+            elif message.get("text"):
+                try:
+                    told = parsed(message["text"])
+                except (ValueError, RecursionError) as error:
+                    return Cut(NOT_ALLOWED, str(error))
+                match told:
+                    case Signal(name):
+                        await self._command.send_signal(name)
+                    case Resize(wanted):
+                        await self._command.resize(columns=wanted.columns, rows=wanted.rows)
+                    case Start():
+                        return Cut(NOT_ALLOWED, "there is one command to a connection")
+
+    async def _feed(self) -> End:
+        try:
+            while True:
+                await self._pass_on(await self._input.get())
+        except GONE:
+            return Left()
+
+    async def _pass_on(self, data: bytes) -> None:
+        if not data:
+            await self._command.end_input()
+            return
+        await self._command.write(data)
+        self._untaken -= len(data)
+        await self._websocket.send_text(json.dumps({"taken": len(data)}))
+
+
+async def first(inbox: Inbox) -> Start:
+    """Which command is wanted; ValueError where something else was sent, WebSocketDisconnect where nothing was."""
+    message = await inbox.next()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect
+    match parsed(message.get("text") or "null"):
+        case Start() as start:
+            return start
+        case _:
+            raise ValueError('the first frame reads {"command": ["PROGRAM", ...]}')
+
+
+def parsed(text: str) -> Start | Signal | Resize:
+    match json.loads(text):
+        case {"command": command, **rest}:
+            wanted = rest.get("terminal")
+            return Start(words(command), None if wanted is None else size(wanted))
+        case {"signal": str(name)} if name in SIGNALS:
+            return Signal(name)
+        case {"signal": _}:
+            raise ValueError(f"a signal is one of {', '.join(sorted(SIGNALS))}")
+        case {"resize": wanted}:
+            return Resize(size(wanted))
+        case _:
+            raise ValueError('text frames read {"command": [...]}, {"signal": NAME} or {"resize": [columns, rows]}')
+
+
+def words(command: object) -> tuple[str, ...]:
+    try:
+        return tuple(wire.ExecCommand.model_validate({"command": command}).command)
+    except ValidationError as error:
+        raise ValueError(f"a command is 1 to {wire.MOST_WORDS} strings without NUL") from error
