@@ -18,10 +18,10 @@ ECHO = 3  # index of the local flags in what termios tells
 
 
 class Seat:
-    """Somebody who sits at a terminal and has said `torpor shell`."""
+    """A user at a terminal who runs a command of `torpor`."""
 
-    def __init__(self, environment: Mapping[str, str], name: str) -> None:
-        self._words = (sys.executable, "-c", OWN_TERMINAL, sys.executable, "-m", "torpor", "shell", name)
+    def __init__(self, environment: Mapping[str, str], *words: str) -> None:
+        self._words = (sys.executable, "-c", OWN_TERMINAL, sys.executable, "-m", "torpor", *words)
         self._environment = environment
         self.shown = b""
 

@@ -307,8 +307,8 @@ def test_waiting_until_it_is_gone(torpor: Torpor, api: StandIn) -> None:
 
 
 def test_exec_where_nothing_runs(torpor: Torpor, api: StandIn) -> None:
-    api.refuse("POST /workspaces/demo/exec", 409, "not_running", "demo is not running")
-    ended = torpor("exec", "demo", "--no-stdin", "--", "true")
+    api.refuse("GET /workspaces/demo/exec", 409, "not_running", "demo is not running")
+    ended = torpor("exec", "demo", "--no-wake", "--no-stdin", "--", "true")
     assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` wakes it)\n")
 
 

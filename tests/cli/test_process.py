@@ -1,6 +1,5 @@
 """Does the command behave as a process: streams, exit codes, waiting, and how fast it starts?"""
 
-import base64
 import os
 import pty
 import select
@@ -104,15 +103,6 @@ def test_waiting_that_ends_in_error(api: StandIn) -> None:
     ]
 
 
-@pytest.mark.parametrize("stdin", [b"in\xff\x00\n", None])
-def test_exec_passes_bytes_and_the_exit_code(api: StandIn, stdin: bytes | None) -> None:
-    result = {"exit_code": 42, "stdout": _base64(b"out\xff\x00\r\n"), "stderr": _base64(b"err\xfe")}
-    api.answer("POST /workspaces/demo/exec", result)
-    ended = torpor_process("exec", "demo", "--", "cat", "-n", "--wait", stdin=stdin)
-    assert (ended.code, ended.out, ended.err) == (42, b"out\xff\x00\r\n", b"err\xfe")
-    assert api.asked[0].body == {"command": ["cat", "-n", "--wait"], "stdin": _base64(stdin or b"")}
-
-
 def test_whoever_reads_may_stop_reading(api: StandIn) -> None:
     api.answer("GET /workspaces", {"items": [workspace(name=f"w{number}") for number in range(500)], "next_cursor": None})
     reader, writer = os.pipe()
@@ -166,10 +156,6 @@ def test_down_leaves_others_alone(data: Path) -> None:
     finally:
         holder.kill()
         holder.communicate()
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
 
 
 # ── up in the background, and down ────────────────────────────────────────────────────────────────────────────────────

@@ -39,7 +39,7 @@ def environment(here: Live, url: str) -> dict[str, str]:
 
 async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
     await running(here)
-    async with Seat(environment(here, url), "nb") as seat:
+    async with Seat(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         assert seat.is_raw
         seat.type(b"stty size\r")
@@ -65,7 +65,7 @@ async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
 
 async def test_a_tilde_and_a_dot_leave(here: Live, url: str) -> None:
     await running(here)
-    async with Seat(environment(here, url), "nb") as seat:
+    async with Seat(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         seat.type(b"echo a~.b\r")
         await seat.until(b"a~.b\r\n")
@@ -79,7 +79,7 @@ async def test_a_tilde_and_a_dot_leave(here: Live, url: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_gives_the_terminal_back(here: Live, url: str, number: int) -> None:
     await running(here)
-    async with Seat(environment(here, url), "nb") as seat:
+    async with Seat(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         assert seat.is_raw
         seat.process.send_signal(number)
@@ -91,7 +91,7 @@ async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(he
     await running(here)
     ada = here.people["ada"]
     [token] = await here.accounts.tokens(ada.caller)
-    async with Seat(environment(here, url), "nb") as seat:
+    async with Seat(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         await here.accounts.revoke(ada.caller, token.id)
         assert await seat.ended() == 6
@@ -103,7 +103,7 @@ async def test_a_server_that_goes_away_gives_the_terminal_back(here: Live) -> No
     await running(here)
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(at_a_port(here.path))
-        async with Seat(environment(here, url), "nb") as seat:
+        async with Seat(environment(here, url), "shell", "nb") as seat:
             await seat.until(b"$ ")
             await stack.aclose()
             assert await seat.ended() == 6
@@ -113,7 +113,7 @@ async def test_a_server_that_goes_away_gives_the_terminal_back(here: Live) -> No
 
 async def test_it_goes_on_after_it_was_stopped(here: Live, url: str) -> None:
     await running(here)
-    async with Seat(environment(here, url), "nb") as seat:
+    async with Seat(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         seat.process.send_signal(signal.SIGSTOP)
         # As the shell does from which it was stopped.
@@ -152,7 +152,7 @@ async def test_what_is_piped_is_typed_and_its_end_is_the_end(
 
 async def test_where_nothing_runs_it_says_what_to_do(here: Live, url: str) -> None:
     await here.create("asleep")
-    async with Seat(environment(here, url), "asleep") as seat:
+    async with Seat(environment(here, url), "shell", "asleep", "--no-wake") as seat:
         assert await seat.ended() == 1
         await seat.until(b"`torpor start asleep --wait` wakes it")
         assert seat.is_as_before

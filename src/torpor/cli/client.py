@@ -112,10 +112,6 @@ class Api:
     def explain(self, name: str) -> Record:
         return self._about("GET", name, "/explain")
 
-    def execute(self, name: str, command: list[str], stdin_base64: str) -> Record:
-        # A command takes as long as it takes.
-        return self._about("POST", name, "/exec", body={"command": command, "stdin": stdin_base64}, timeout_s=None)
-
     def logs(self, name: str, tail: int) -> bytes:
         return self._call("GET", _path(name, "/logs"), query={"tail": tail}, workspace=name)
 
@@ -137,15 +133,21 @@ class Api:
             finally:
                 self._connection.close()
 
-    def shell(self, name: str, columns: int, rows: int) -> "ClientConnection":
+    def shell(self, name: str, columns: int, rows: int, *, wake: bool) -> "ClientConnection":
         """A terminal in it."""
+        return self._socket(name, "/shell", {"columns": columns, "rows": rows, **_wake(wake)})
+
+    def exec_stream(self, name: str, *, wake: bool) -> "ClientConnection":
+        """A command in it, which the first frame names."""
+        return self._socket(name, "/exec", _wake(wake))
+
+    def _socket(self, name: str, below: str, query: Record) -> "ClientConnection":
         from websockets.exceptions import InvalidStatus, WebSocketException
         from websockets.sync.client import connect
 
         parts = urlsplit(self.url)
-        asked = urlencode({"columns": columns, "rows": rows})
         scheme = "wss" if parts.scheme == "https" else "ws"
-        target = f"{scheme}://{parts.netloc}{self._prefix}{_path(name, '/shell')}?{asked}"
+        target = f"{scheme}://{parts.netloc}{self._prefix}{_path(name, below)}?{urlencode(query)}"
         with self._reaching():
             port = parts.port or (443 if parts.scheme == "https" else 80)
             stream = socket.create_connection((parts.hostname, port), timeout=CONNECT_TIMEOUT_S)
@@ -170,7 +172,7 @@ class Api:
                 response = refused.response
                 raise self._refusal(response.status_code, response.reason_phrase, bytes(response.body or b""), name) from None
             except WebSocketException as error:
-                raise self._stranger(f"{self.url} opens no terminal: {error}") from None
+                raise self._stranger(f"{self.url} opens no WebSocket: {error}") from None
 
     # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -380,6 +382,10 @@ class Api:
             advice=advice_for(problem, status, workspace),
             problem=problem,
         )
+
+
+def _wake(wake: bool) -> Record:
+    return {"wake": "true"} if wake else {}
 
 
 def _problem(answer: bytes) -> Mapping[str, Any] | None:

@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "recover": "workspaces:recover",
     "open": "use:open_",
     "shell": "shell:shell",
-    "exec": "use:exec_",
+    "exec": "exec_stream:exec_",
     "logs": "use:logs",
     "events": "events:events",
     "explain": "look:explain",

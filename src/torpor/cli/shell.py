@@ -11,7 +11,7 @@ import select
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,13 +20,13 @@ from torpor.cli.escaping import Screen, Typed
 from torpor.cli.place import api_here
 from torpor.cli.terminal import Gone, Raw, signals, size
 from torpor.cli.use import shell_code
-from torpor.cli.words import Name
+from torpor.cli.words import Name, NoWake
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
 CHUNK = 1 << 16
-STDOUT = 1
+STDOUT, STDERR = 1, 2
 END_OF_INPUT = b"\x04"
 # A terminal may just be between two readers when the input ends, so the end is told until it is heard, ever more rarely.
 END_AGAIN_S = 0.25
@@ -35,10 +35,10 @@ ENDS_TOLD = 10
 LAST_WORDS_S = 2.0
 
 
-def shell(name: Name) -> None:
+def shell(name: Name, no_wake: NoWake = False) -> None:
     """A terminal in it; `~.` at a line's start leaves."""
     with api_here() as api:
-        line = api.shell(name, *size())
+        line = api.shell(name, *size(), wake=not no_wake)
         try:
             code = converse(line, name)
         except Gone as gone:
@@ -78,6 +78,7 @@ class _Listener(threading.Thread):
     def __init__(self, line: "ClientConnection", screen: Screen, bell: int) -> None:
         super().__init__(daemon=True)
         self._line, self._screen, self._bell = line, screen, bell
+        self._has_told = False
         self.has_begun = False
         self.is_over = False
         self.exit_code: int | None = None
@@ -90,7 +91,7 @@ class _Listener(threading.Thread):
             with contextlib.suppress(ConnectionClosed, OSError):
                 for message in self._line:
                     if isinstance(message, str):
-                        self.exit_code = json.loads(message).get("exit")
+                        self._hear(json.loads(message))
                     else:
                         self.has_begun = True
                         self._screen.saw(message)
@@ -99,6 +100,14 @@ class _Listener(threading.Thread):
             self.is_over = True
             with contextlib.suppress(OSError):
                 os.write(self._bell, b".")
+
+    def _hear(self, told: dict[str, Any]) -> None:
+        if "exit" in told:
+            self.exit_code = told["exit"]
+        elif "phase" in told and not self._has_told:
+            self._has_told = True
+            with contextlib.suppress(OSError):
+                os.write(STDERR, b"torpor: waking the workspace\r\n")
 
 
 def _speak(

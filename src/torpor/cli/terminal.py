@@ -57,8 +57,8 @@ class Raw:
 
 
 @contextlib.contextmanager
-def signals(bell: int) -> Iterator["set[int]"]:
-    """The signals that came (SIGWINCH, SIGCONT), each rung at `bell`; those that end us are raised as Gone."""
+def signals(bell: int, *more: int) -> Iterator["set[int]"]:
+    """The signals that came (SIGWINCH, SIGCONT and `more`), each rung at `bell`; those that end us are raised as Gone."""
     came: set[int] = set()
 
     def ring(number: int, _frame: FrameType | None) -> None:
@@ -69,7 +69,7 @@ def signals(bell: int) -> Iterator["set[int]"]:
     def end(number: int, _frame: FrameType | None) -> None:
         raise Gone(number)
 
-    wanted = {signal.SIGWINCH: ring, signal.SIGCONT: ring, signal.SIGTERM: end, signal.SIGHUP: end}
+    wanted = {signal.SIGTERM: end, signal.SIGHUP: end, **dict.fromkeys((signal.SIGWINCH, signal.SIGCONT, *more), ring)}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     # One that hits another thread would else be heard only when this one has something to do.
     os.set_blocking(bell, False)

@@ -1,8 +1,6 @@
-"""exec, logs, open: work with what runs in a workspace."""
+"""logs, open: look at what runs in a workspace."""
 
-import base64
 import os
-import select
 import sys
 from typing import Annotated
 
@@ -12,31 +10,6 @@ from torpor.cli.ends import Ended, ExitCode, usage
 from torpor.cli.output import say, show_bytes, show_json, show_line, show_text
 from torpor.cli.place import api_here
 from torpor.cli.words import Json, Name
-
-STDIN_HINT_S = 3.0
-CHUNK = 1 << 16
-
-
-def exec_(
-    name: Name,
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.", show_default=False)
-    ],
-    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not pass standard input on.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Run a command in it, with its input, output and exit code."""
-    with api_here() as api:
-        stdin = b"" if no_stdin else _stdin()
-        result = api.execute(name, command, base64.b64encode(stdin).decode())
-    if as_json:
-        show_json(result)
-    else:
-        show_bytes(base64.b64decode(result["stdout"]))
-        sys.stderr.flush()
-        sys.stderr.buffer.write(base64.b64decode(result["stderr"]))
-        sys.stderr.buffer.flush()
-    raise typer.Exit(shell_code(result["exit_code"]))
 
 
 def logs(
@@ -106,16 +79,3 @@ def _browse(url: str) -> bool:
         return webbrowser.open(url)
     except (OSError, webbrowser.Error):
         return False
-
-
-def _stdin() -> bytes:
-    """All of it when it is piped or a file; nothing at a terminal. A pipe that stays silent is mentioned, not cut off."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return b""
-    descriptor = sys.stdin.fileno()
-    if not select.select([descriptor], [], [], STDIN_HINT_S)[0]:
-        say("torpor: reading standard input until its end (--no-stdin passes none on)")
-    chunks = []
-    while chunk := os.read(descriptor, CHUNK):
-        chunks.append(chunk)
-    return b"".join(chunks)

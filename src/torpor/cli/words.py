@@ -23,3 +23,4 @@ Data = Annotated[
     str | None,
     typer.Option("--data", metavar="DIR", help="The data directory (default: TORPOR_DATA).", show_default=False),
 ]
+NoWake = Annotated[bool, typer.Option("--no-wake", help="Refuse if it is not running, instead of waking it first.")]
