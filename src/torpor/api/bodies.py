@@ -17,7 +17,7 @@ from torpor.domain.errors import Refused, Unavailable
 LONGEST_BYTES = 64 * 2**10
 LONGEST_SIGN_IN_BYTES = 8 * 2**10
 """Anyone may send one."""
-LONGEST_EXEC_BYTES = 16 * 2**20
+LONGEST_EXEC_BYTES = 2 * 2**20
 """It carries the command's input."""
 WITHIN_S = 20.0
 """From the first byte that is asked for to the last one."""
