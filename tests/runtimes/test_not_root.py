@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import prometheus_client
 import pytest
 import structlog
 
@@ -85,7 +86,7 @@ def place() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="torpor-test-"))
     os.chown(path, NOBODY, NOBODY)
     # The source may lie where only root may look.
-    for package in (torpor, structlog):
+    for package in (torpor, structlog, prometheus_client):
         source = Path(str(package.__file__)).parent
         shutil.copytree(source, path / "source" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     yield path

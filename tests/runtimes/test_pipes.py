@@ -101,4 +101,4 @@ def test_pipes_come_to_the_loop_in_one_place() -> None:
         for path in SOURCE.rglob("*.py")
         if "connect_read_pipe" in (text := path.read_text(encoding="utf-8")) or "connect_write_pipe" in text
     }
-    assert found == {"runtimes/process/pipes.py", "inside/agent.py"}
+    assert found == {"runtimes/process/pipes.py"}
