@@ -55,7 +55,7 @@ class Plant:
     async def show(self, name: str) -> Workspace:
         return await self.wishes.find(self.user, name)
 
-    async def until(self, name: str, condition: Callable[[Workspace], bool], within_s: float = 10) -> Workspace:
+    async def until(self, name: str, condition: Callable[[Workspace], bool], within_s: float = 60) -> Workspace:
         """The workspace as soon as it is so; the last state of it in the failure otherwise."""
         seen = await self.show(name)
 
