@@ -234,7 +234,8 @@ async def test_a_terminal_in_a_workspace(here: Product) -> None:
             return b"40 120" in seat.shown
 
         await until(has_resized, within_s=PATIENCE_S, every_s=0.1)
-        seat.type(b"echo be''gins; sleep 1000\r")
+        # Told by the command itself: before it has the terminal, Ctrl-C would be the shell's.
+        seat.type(b"sh -c 'echo be\"\"gins; exec sleep 1000'\r")
         await seat.until(b"begins")
         seat.type(b"\x03")
         seat.type(b"exit 7\r")
