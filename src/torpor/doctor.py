@@ -57,11 +57,12 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
             Finding("confinement", False, error.message, "correct this; Torpor does not start without knowing", blocks=True)
         ]
     findings = [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
-    is_missing = bool(missing(abilities, is_root=os.getuid() == 0))
+    is_missing_here = bool(missing(abilities, is_root=os.getuid() == 0))
     said = await asyncio.to_thread(_running_confinement, settings)
-    is_missing, is_accepted = (is_missing, settings.unconfined) if said is None else said
+    is_missing, is_accepted = (is_missing_here, settings.unconfined) if said is None else said
     if is_missing:
-        findings.append(Finding("users", is_accepted, SEVERAL_USERS if is_accepted else ONE_USER))
+        advice = "" if is_missing_here else "restart Torpor: it was started before this machine could confine workspaces"
+        findings.append(Finding("users", is_accepted, SEVERAL_USERS if is_accepted else ONE_USER, advice))
     if ports_are_open(abilities):
         findings.append(Finding("ports", False, OPEN_PORT))
     return findings
@@ -130,7 +131,7 @@ class _Product:
 
 
 def _product(settings: Settings) -> _Product:
-    """Where the Torpor of this data directory answers: `up` says so in credentials.json, whatever its port is."""
+    """Where the Torpor of this data directory answers: `up` writes its address into credentials.json."""
     try:
         known = json.loads((settings.data / CREDENTIALS).read_text(encoding="utf-8"))
         return _Product(str(known["url"]), str(known["token"]))

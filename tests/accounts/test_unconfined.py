@@ -70,6 +70,7 @@ async def test_a_controller_that_is_gone_does_not_count(here: People, controller
     life = await join(controllers, "bare", UNCONFINED)
     await here.db.execute("UPDATE controllers SET expires_at = now() - interval '1 second'")
     await here.sign_up("ada")
+    assert await usernames(here) == ["ada", "root"]
     await controllers.leave(life)
 
 

@@ -87,6 +87,16 @@ def test_the_missing_confinement_is_told(here: Product) -> None:
     assert len(told["warnings"]) == 1
 
 
+def test_the_doctor_says_when_a_restart_is_enough(here: Product) -> None:
+    """Bubblewrap works by now, and the product does not know it yet."""
+    by_now = Product(here.data, port=here.port)
+    for what in ("files and processes", "network"):
+        by_now.must_confine(what)
+    found = {one["what"]: one for one in json.loads(by_now.ok("doctor", "--json"))["items"]}
+    assert "for one user" in found["users"]["detail"]
+    assert "restart Torpor" in found["users"]["advice"]
+
+
 @pytest.mark.anyio
 async def test_serve_with_several_users_needs_the_same(database_url: str, redis_url: str, tmp_path: Path) -> None:
     database = await Database.open(database_url, Role.SERVICE)

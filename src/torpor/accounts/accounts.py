@@ -213,7 +213,7 @@ class Accounts:
 
     @once_more
     async def sign_in_by_code(self, code: str, *, came_from: str = "", user_agent: str = "") -> str:
-        """A new session's token; Refused `bad_sign_in_link`. The code is used up by this, whatever the result is."""
+        """A new session's token; Refused `bad_sign_in_link`. The code is used up by this, also when it is refused."""
         token: str | None = None
         ended: frozenset[str] = frozenset()
         async with self._store.writing() as writing:

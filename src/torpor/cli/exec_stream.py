@@ -10,7 +10,6 @@ import json
 import os
 import select
 import signal
-import sys
 import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ import typer
 from torpor.cli.ends import Ended, ExitCode
 from torpor.cli.output import say, show_json
 from torpor.cli.place import api_here
-from torpor.cli.terminal import Gone, Raw, signals, size
+from torpor.cli.terminal import Gone, Raw, read_some, signals, size, standard_input
 from torpor.cli.use import shell_code
 from torpor.cli.words import Json, Name, NoWake
 
@@ -46,7 +45,7 @@ def exec_(
     as_json: Json = False,
 ) -> None:
     """Run a command in it, with its input, output and exit code."""
-    descriptor = -1 if no_stdin else _stdin()
+    descriptor = -1 if no_stdin else standard_input()
     written: dict[int, bytearray] | None = {STDOUT: bytearray(), STDERR: bytearray()} if as_json else None
     with api_here() as api:
         line = api.exec_stream(name, wake=not no_wake)
@@ -117,7 +116,7 @@ class _Execution:
                 if not self._pass_on(came, raw):
                     return True
             if self._stdin in ready:
-                data = _read(self._stdin, min(CHUNK, self._room))
+                data = read_some(self._stdin, min(CHUNK, self._room))
                 if data:
                     self._sent += len(data)
                     self._line.send(bytes((STDIN,)) + data)
@@ -215,19 +214,3 @@ def _cut_off(line: "ClientConnection", name: str) -> Ended:
         code="exec_closed",
         advice=f"`torpor show {name}` says how it stands",
     )
-
-
-def _stdin() -> int:
-    """-1 where there is none."""
-    try:
-        return sys.stdin.fileno()
-    except (AttributeError, OSError, ValueError):
-        return -1
-
-
-def _read(descriptor: int, most: int) -> bytes:
-    try:
-        return os.read(descriptor, most)
-    except OSError:
-        # The terminal is gone.
-        return b""

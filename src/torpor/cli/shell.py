@@ -9,7 +9,6 @@ import json
 import os
 import select
 import signal
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import typer
 from torpor.cli.ends import Ended, ExitCode
 from torpor.cli.escaping import Screen, Typed
 from torpor.cli.place import api_here
-from torpor.cli.terminal import Gone, Raw, signals, size
+from torpor.cli.terminal import Gone, Raw, read_some, signals, size, standard_input
 from torpor.cli.use import shell_code
 from torpor.cli.words import Name, NoWake
 
@@ -52,7 +51,7 @@ def converse(line: "ClientConnection", name: str) -> int:
     os.set_blocking(bell, False)
     screen, typed = Screen(), Typed()
     listener = _Listener(line, screen, bell)
-    descriptor = _stdin()
+    descriptor = standard_input()
     try:
         with signals(bell) as came, Raw(descriptor) as raw:
             listener.start()
@@ -141,7 +140,7 @@ def _speak(
                 ends_told += 1
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if descriptor in ready:
-                keys = _read(descriptor)
+                keys = read_some(descriptor, CHUNK)
                 if not keys:
                     has_ended = True
                     if last not in b"\r\n":
@@ -173,22 +172,6 @@ def _how_it_ended(line: "ClientConnection", name: str, *, has_left: bool) -> End
         code="shell_closed",
         advice=f"`torpor show {name}` says how it stands",
     )
-
-
-def _stdin() -> int:
-    """-1 where there is none."""
-    try:
-        return sys.stdin.fileno()
-    except (AttributeError, OSError, ValueError):
-        return -1
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, CHUNK)
-    except OSError:
-        # The terminal is gone.
-        return b""
 
 
 def _write(content: bytes) -> None:

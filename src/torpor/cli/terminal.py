@@ -1,8 +1,9 @@
-"""How is the terminal of whoever sits here handed over, and taken back whatever happens?"""
+"""Hand the terminal of this process over to a program elsewhere, and restore it afterwards."""
 
 import contextlib
 import os
 import signal
+import sys
 import termios
 import tty
 from collections.abc import Iterator
@@ -29,6 +30,22 @@ def size() -> tuple[int, int]:
             if columns and rows:
                 return min(columns, MOST), min(rows, MOST)
     return DEFAULT_SIZE
+
+
+def standard_input() -> int:
+    """Its descriptor; -1 where there is none."""
+    try:
+        return sys.stdin.fileno()
+    except (AttributeError, OSError, ValueError):
+        return -1
+
+
+def read_some(descriptor: int, most: int) -> bytes:
+    """What was typed or piped next; nothing at its end, and when the terminal is gone."""
+    try:
+        return os.read(descriptor, most)
+    except OSError:
+        return b""
 
 
 class Raw:

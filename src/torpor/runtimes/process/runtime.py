@@ -305,7 +305,7 @@ class ProcessRuntime:
         await asyncio.shield(burning)  # the caller waits for the space; when it is cancelled, the removal goes on
 
     async def _throw_away(self, home: Home) -> Path:
-        """The volume is in the grave, if there was one. Whatever fails or is cancelled here, the grave is burned."""
+        """The volume is in the grave, if there was one. The grave is also burned when this fails or is cancelled."""
         grave = self._volumes.grave_of(home)
         try:
             await self._on_disk(self._volumes.throw_away, home, grave)

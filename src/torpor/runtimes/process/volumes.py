@@ -159,7 +159,7 @@ class Volumes:
                 give_tree(path, user, is_given_up)
 
     def grave_of(self, home: Home) -> Path:
-        """A new one with each call. It is known before the rename, so that it is burned whatever the rename raises."""
+        """A new one with each call. It is known before the rename, so that it is burned also when the rename raises."""
         return self._places.trash / f"{self._places.volume(home).name}.{uuid.uuid4().hex}"
 
     def throw_away(self, home: Home, grave: Path) -> None:
