@@ -104,7 +104,13 @@ class Settings(BaseModel):
 
     reconciler_interval: Seconds = Field(10, description="Seconds between two looks at everything.")
     reconciler_active_interval: Seconds = Field(2, description="Seconds between two looks at what is under way.")
-    reconciler_parallel: int = Field(8, ge=1, le=1000, description="How many effects may be at work at once.")
+    reconciler_parallel: int = Field(
+        8,
+        ge=1,
+        le=1000,
+        description="How many archives, as many restores, and four times as many other effects a controller runs at once; "
+        "one user's take at most half of each.",
+    )
     reconciler_max_retries: int = Field(3, ge=0, le=100, description="How often a failed attempt is tried again.")
     reconciler_retry_backoff: Seconds = Field(30, description="Seconds before the first retry; it doubles with each.")
     reconciler_retry_backoff_max: Seconds = Field(300, description="Seconds beyond which a retry is not put off.")

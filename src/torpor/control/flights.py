@@ -1,18 +1,21 @@
 """Which effects are at work, and what did those report that have ended?
 
-One for each workspace, never two. Long ones (a home is packed or restored) have a lane of their own, so that they never keep
-a quick one waiting; whoever waits for a slot loses no time of its deadline.
+One for each workspace, never two. Archives, restores and all other effects have slots of their own: no archive keeps a restore
+or a start waiting. The slots of each kind are shared between owners (`torpor.domain.fairness`). An effect that waits for its
+slot loses no time of its deadline.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import structlog
 
 from torpor.control.execute import Hands
-from torpor.domain.effects import Effect, Pack, Restore
+from torpor.control.slots import Slots
+from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import Reason
 from torpor.domain.records import Broke, Report, Workspace
 from torpor.domain.settle import Progress
@@ -21,8 +24,27 @@ from torpor.ports import Fence
 
 log = structlog.get_logger()
 
-LONG = (Pack, Restore)
-QUICK_PER_LONG = 4
+
+class Lane(StrEnum):
+    """Effects that share slots."""
+
+    ARCHIVES = "archives"
+    RESTORES = "restores"
+    QUICK = "quick"
+
+
+LANE_OF: Mapping[type[Effect], Lane] = {
+    Pack: Lane.ARCHIVES,
+    Restore: Lane.RESTORES,
+    MakeHome: Lane.QUICK,
+    AcceptHome: Lane.QUICK,
+    Start: Lane.QUICK,
+    Stop: Lane.QUICK,
+    PackEmpty: Lane.QUICK,
+    DropHome: Lane.QUICK,
+    Remove: Lane.QUICK,
+}
+SLOTS_PER_PARALLEL: Mapping[Lane, int] = {Lane.ARCHIVES: 1, Lane.RESTORES: 1, Lane.QUICK: 4}
 
 
 @dataclass(slots=True)
@@ -59,8 +81,7 @@ class Flights:
         self._may_act = may_act
         self._on_end = on_end
         self._monotonic = monotonic
-        self._long = asyncio.Semaphore(parallel)
-        self._quick = asyncio.Semaphore(QUICK_PER_LONG * parallel)
+        self._slots = {lane: Slots(SLOTS_PER_PARALLEL[lane] * parallel) for lane in Lane}
         self._flights: dict[str, Flight] = {}
         self._landed: dict[str, Landed] = {}
         self._fencing: set[asyncio.Task[None]] = set()
@@ -109,7 +130,7 @@ class Flights:
             flight.progress = Progress(done, total)
 
         try:
-            async with self._long if isinstance(flight.effect, LONG) else self._quick:
+            async with self._slots[LANE_OF[type(flight.effect)]].of(workspace.owner):
                 flight.has_slot = True
                 flight.waited_s = self._monotonic() - flight.waits_since
                 fence = Fence(flight.op_id, workspace.epoch)
