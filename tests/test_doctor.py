@@ -71,3 +71,11 @@ async def test_a_torpor_that_runs_is_found_through_its_credentials_whatever_its_
         (tmp_path / "credentials.json").write_text(json.dumps({"url": url, "token": "t"}))
         found = await asyncio.to_thread(running_findings, load({"TORPOR_DATA": str(tmp_path)}))
     assert found == [Finding("running", True, f"{url} answers")]
+
+
+async def test_what_is_closed_to_workspaces_is_told_with_what_is_allowed(tmp_path: Path) -> None:
+    said = {"TORPOR_WORKSPACE_BLOCKED_NETWORKS": "10.0.0.0/8", "TORPOR_WORKSPACE_ALLOWED_NETWORKS": "10.1.2.3"}
+    findings = await confinement_findings(load({"TORPOR_DATA": str(tmp_path), **said}))
+    network = next(one for one in findings if one.what == "confinement: network")
+    must_have(network.ok, network.detail)
+    assert "closed: 10.0.0.0/8, except 10.1.2.3/32" in network.detail

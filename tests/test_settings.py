@@ -64,6 +64,50 @@ def test_a_wrong_word_is_refused_with_its_name_and_what_is_allowed(environ: dict
     assert all(word in refused.value.message for word in says)
 
 
+def test_private_networks_are_closed_to_workspaces_unless_something_else_is_said() -> None:
+    settings = load(HOME)
+    for network in (
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "100.64.0.0/10",
+        "169.254.0.0/16",
+        "fe80::/10",
+        "fc00::/7",
+    ):
+        assert network in settings.blocked_networks
+    assert settings.allowed_networks == ()
+    said = {
+        "TORPOR_WORKSPACE_BLOCKED_NETWORKS": "10.0.0.0/8,fc00::/7",
+        "TORPOR_WORKSPACE_ALLOWED_NETWORKS": " 10.1.2.3 , fd12::/64,",
+    }
+    settings = load({**HOME, **said})
+    assert settings.blocked_networks == ("10.0.0.0/8", "fc00::/7")
+    assert settings.allowed_networks == ("10.1.2.3/32", "fd12::/64")
+    nothing_blocked = load(HOME, toml=(Path("torpor.toml"), "workspace_blocked_networks = ''"))
+    assert nothing_blocked.blocked_networks == ()
+
+
+@pytest.mark.parametrize("name", ["TORPOR_WORKSPACE_BLOCKED_NETWORKS", "TORPOR_WORKSPACE_ALLOWED_NETWORKS"])
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("10.0.0.0/33", ("'10.0.0.0/33' is no network", "such as 10.1.2.3, 10.1.0.0/16")),
+        ("10.1.2.3 10.1.2.4", ("'10.1.2.3 10.1.2.4' is no network", "commas")),
+        ("pypi.example.com", ("'pypi.example.com' is no network",)),
+        ("10.1.2.3:443", ("'10.1.2.3:443' is no network",)),
+        ("192.0.2.0/24, 10.1.2.3/16", ("'10.1.2.3/16' is an address in 10.1.0.0/16", "write 10.1.2.3 for the address")),
+        ("::ffff:10.0.0.0/104", ("write them as IPv4",)),
+        ("fe80::1%eth0", ("names an interface",)),
+    ],
+)
+def test_what_is_no_network_is_refused(name: str, value: str, says: tuple[str, ...]) -> None:
+    with pytest.raises(Refused) as refused:
+        load({**HOME, name: value})
+    assert refused.value.code == "bad_setting"
+    assert all(word in refused.value.message for word in (name, value, *says))
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [

@@ -49,7 +49,14 @@ async def examine(settings: Settings) -> list[Finding]:
 
 async def confinement_findings(settings: Settings) -> list[Finding]:
     """What separates workspaces on this machine, and what it means for users where that is missing."""
-    runtime = ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace))
+    runtime = ProcessRuntime(
+        settings.data,
+        options=Options(
+            grace_s=settings.workspace_stop_grace,
+            blocked_networks=settings.blocked_networks,
+            allowed_networks=settings.allowed_networks,
+        ),
+    )
     try:
         abilities = await runtime.abilities()
     except Hopeless as error:

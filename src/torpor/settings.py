@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from torpor.domain.errors import Refused
 from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
+from torpor.domain.networks import BLOCKED, parse_networks
 from torpor.domain.retention import Retention
 from torpor.domain.states import Operation
 from torpor.folders import SETTINGS_FILE, default_data
@@ -161,6 +162,17 @@ class Settings(BaseModel):
     workspace_memory_mb: int = Field(2048, ge=16, description="MiB of memory one workspace may use.")
     workspace_processes: int = Field(512, ge=8, description="Processes and threads one workspace may have.")
     workspace_stop_grace: Seconds = Field(10, description="Seconds between asking a workspace to end and killing it.")
+    workspace_blocked_networks: str = Field(
+        ", ".join(BLOCKED),
+        description="Addresses and networks that workspaces may not reach, with commas between them. By default the "
+        "private ones (RFC 1918, carrier-grade NAT, link-local, unique local), where machines trust their neighbours, and "
+        "where clouds hand out credentials. The nameservers of workspaces stay open on port 53.",
+    )
+    workspace_allowed_networks: str = Field(
+        "",
+        description="Addresses and networks that workspaces may reach although they are blocked, such as a package index in "
+        "your own network: `10.1.2.3, fd12::/64`. Wins over workspace_blocked_networks; this machine itself stays closed.",
+    )
 
     @field_validator("public_url", "api_url", "oidc_issuer", mode="after")
     @classmethod
@@ -186,6 +198,11 @@ class Settings(BaseModel):
         if value is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", value):
             raise ValueError("must be a host name in lower case, such as workspaces.example.com")
         return value
+
+    @field_validator("workspace_blocked_networks", "workspace_allowed_networks", mode="after")
+    @classmethod
+    def _are_networks(cls, value: str) -> str:
+        return ", ".join(parse_networks(value))
 
     @field_validator("data", mode="after")
     @classmethod
@@ -221,6 +238,14 @@ class Settings(BaseModel):
         if self.archive_url is not None:
             return self.archive_url.get_secret_value()
         return (self.data / "archives").as_uri()
+
+    @property
+    def blocked_networks(self) -> tuple[str, ...]:
+        return parse_networks(self.workspace_blocked_networks)
+
+    @property
+    def allowed_networks(self) -> tuple[str, ...]:
+        return parse_networks(self.workspace_allowed_networks)
 
     @property
     def knobs(self) -> Knobs:

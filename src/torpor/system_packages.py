@@ -25,9 +25,9 @@ INSTALL: Mapping[str, tuple[str, ...]] = {
     "apk": ("apk", "add"),
 }
 
-# What root needs to confine files, processes and network. Other users need pasta instead of ip and iptables.
+# What root needs to confine files, processes and network. Other users need pasta instead of iptables and nsenter.
 NEEDED_BY_ROOT = ("bwrap", "ip", "iptables", "iptables-restore", "nsenter")
-NEEDED_BY_OTHERS = ("bwrap", "pasta")
+NEEDED_BY_OTHERS = ("bwrap", "ip", "pasta")
 
 
 def find(tool: str) -> str | None:

@@ -41,6 +41,7 @@ async def test_where_the_kernel_refuses_bubblewrap_no_package_helps(tmp_path: Pa
     found = {ability.what: ability for ability in abilities}
     assert NAMESPACES_REFUSED in found[FILES].how
     assert found[NETWORK].remedy == found[FILES].remedy
+    assert "private networks, which cannot be closed" in found[NETWORK].how
     assert "install" not in found[NETWORK].remedy
 
 

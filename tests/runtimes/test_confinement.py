@@ -296,7 +296,7 @@ async def test_rules_that_a_firewalls_reload_took_away_come_back(machine: Machin
 
 
 def test_only_packets_from_our_interfaces_are_masqueraded() -> None:
-    rules = Veths("12345", (), ()).rules().splitlines()
+    rules = Veths("12345", (), blocked=(), allowed=()).rules().splitlines()
     marked = [line for line in rules if "MARK --set" in line]
     assert marked == [f"-A TORPOR-12345-FWD -i torp12345+ -j MARK --set-xmark {MARK}"]
     assert all(f"-m mark --mark {MARK}" in line for line in rules if "POSTROUTING" in line)
@@ -307,7 +307,35 @@ def test_an_address_that_a_cloud_keeps_in_the_pool_is_given_to_nobody() -> None:
     assert metadata in Options().blocked_networks
     index = (int(ipaddress.IPv4Address("100.100.100.200")) - int(POOL.network_address)) // 4
     taken = set(range(1 << 20)) - {index, index + 1}
-    assert pick_subnet("anybody", taken, Veths("12345", (), Options().blocked_networks)._not_ours()) == index + 1
+    veths = Veths("12345", (), blocked=Options().blocked_networks, allowed=())
+    assert pick_subnet("anybody", taken, veths._not_ours()) == index + 1
+
+
+def test_an_allowed_network_in_the_pool_is_given_to_nobody() -> None:
+    """A VPN's, say: a route to a workspace would hide it."""
+    first = (int(ipaddress.IPv4Address("100.99.0.0")) - int(POOL.network_address)) // 4
+    taken = set(range(1 << 20)) - {first, first + 64}
+    veths = Veths("12345", (), blocked=Options().blocked_networks, allowed=("100.99.0.0/24",))
+    assert pick_subnet("anybody", taken, veths._not_ours()) == first + 64
+
+
+def test_the_chain_for_forwarding_accepts_only_answers_and_allows_before_it_blocks() -> None:
+    veths = Veths("12345", ("192.0.2.53",), blocked=("10.0.0.0/8", "fc00::/7"), allowed=("10.1.2.0/24", "fd12::/64"))
+    rules = [
+        line.removeprefix("-A TORPOR-12345-FWD ")
+        for line in veths.rules().splitlines()
+        if line.startswith("-A TORPOR-12345-FWD")
+    ]
+    assert [rule for rule in rules if rule.endswith("ACCEPT")] == [
+        "-o torp12345+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+    ]
+    assert rules[-5:] == [
+        "-o torp+ -j DROP",
+        "-d 192.0.2.53/32 -p udp --dport 53 -j RETURN",
+        "-d 192.0.2.53/32 -p tcp --dport 53 -j RETURN",
+        "-d 10.1.2.0/24 -j RETURN",
+        "-d 10.0.0.0/8 -j REJECT --reject-with icmp-admin-prohibited",
+    ]
 
 
 async def test_looking_changes_nothing(make_machine: MakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

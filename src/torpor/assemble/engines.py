@@ -14,7 +14,7 @@ from torpor.domain.records import Workspace
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
 from torpor.ports import Archives, Limits, Program, Runtime
 from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives
-from torpor.runtimes.process.abilities import OPEN_PORT, missing, ports_are_open
+from torpor.runtimes.process.abilities import OPEN_PORT, headline, missing, ports_are_open
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
@@ -42,7 +42,15 @@ async def choose(
         )
     homes = HomeArchives(settings.archives_at)
     stack.push_async_callback(homes.close)
-    return ProcessRuntime(settings.data, options=Options(grace_s=settings.workspace_stop_grace), on_change=on_change), homes
+    return ProcessRuntime(
+        settings.data,
+        options=Options(
+            grace_s=settings.workspace_stop_grace,
+            blocked_networks=settings.blocked_networks,
+            allowed_networks=settings.allowed_networks,
+        ),
+        on_change=on_change,
+    ), homes
 
 
 async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfinement:
@@ -60,7 +68,7 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
 async def start(
     runtime: Runtime, parts: frozenset[Part], confined: ControllerConfinement, stack: contextlib.AsyncExitStack
 ) -> None:
-    """Begin to hold workspaces, and print what is not confined on this machine."""
+    """Begin to hold workspaces, and print what is not confined or does not work on this machine."""
     if isinstance(runtime, RemoteFake) and Part.PROXY in parts:
         await runtime.start()
     if not isinstance(runtime, ProcessRuntime):
@@ -70,7 +78,7 @@ async def start(
     for ability in await runtime.abilities():
         if not ability.confined:
             fix = f" To fix: {ability.remedy}" if ability.remedy else ""
-            print(f"torpor: not confined on this machine: {ability.what}: {ability.how}.{fix}", file=sys.stderr)
+            print(f"torpor: {headline(ability)}: {ability.what}: {ability.how}.{fix}", file=sys.stderr)
     if confined.summary:
         print(f"torpor: {confined.summary}", file=sys.stderr)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from torpor.runtimes.process import access, cgroups, network, users
+from torpor.runtimes.process import access, cgroups, forward_policy, network, pasta, users
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.places import Places
 from torpor.runtimes.process.tools import TRIAL_S, ToolFailed, call, find
@@ -20,6 +20,8 @@ SWITCHED_OFF = "switched off in the options"
 FILES = "files and processes"
 USER = "user"
 NETWORK = "network"
+FORWARDING = "forwarding"
+NAMES = "name resolution"
 LIMITS = "memory and processes"
 REFUSED_TO_ROOT = "give Torpor CAP_SYS_ADMIN and the right to mount (in a container: --privileged)"
 REFUSED_TO_OTHERS = (
@@ -45,6 +47,15 @@ def missing(abilities: Iterable[Ability], *, is_root: bool) -> tuple[Ability, ..
     """
     protections = (FILES, USER, NETWORK) if is_root else (FILES, NETWORK)
     return tuple(ability for ability in abilities if ability.what in protections and not ability.confined)
+
+
+NOT_CONFINED = "not confined on this machine"
+DOES_NOT_WORK = "does not work on this machine"
+
+
+def headline(ability: Ability) -> str:
+    """What is wrong where an ability is missing: a protection, or something that workspaces need."""
+    return DOES_NOT_WORK if ability.what in (FORWARDING, NAMES) else NOT_CONFINED
 
 
 OPEN_PORT = (
@@ -93,11 +104,12 @@ class Confinement:
 
 async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[Ability, ...]]:
     bubblewrap, bounded_tmp, sandbox_ability = await _bubblewrap(options)
-    way, closes_published, network_ability = await _network(options, places, bubblewrap, sandbox_ability)
+    nameservers = options.nameservers or network.usable_nameservers()
+    way, closes_published, network_ability = await _network(options, places, bubblewrap, sandbox_ability, nameservers)
     own_users, user_ability = await _user(places, bubblewrap)
     hierarchies, limits_ability = _cgroups(options)
-    nameservers = options.nameservers or network.usable_nameservers()
-    abilities = (sandbox_ability, user_ability, network_ability, _names(way, nameservers), limits_ability)
+    forwarding = await _forwarding(places) if way is Network.VETH else ()
+    abilities = (sandbox_ability, user_ability, network_ability, *forwarding, _names(way, nameservers), limits_ability)
     confinement = Confinement(bubblewrap, bounded_tmp, way, nameservers, hierarchies, closes_published, own_users)
     return confinement, abilities
 
@@ -146,16 +158,16 @@ async def _user(places: Places, bubblewrap: str | None) -> tuple[bool, Ability]:
 
 
 async def _network(
-    options: Options, places: Places, bubblewrap: str | None, sandbox_ability: Ability
+    options: Options, places: Places, bubblewrap: str | None, sandbox_ability: Ability, nameservers: tuple[str, ...]
 ) -> tuple[Network, bool, Ability]:
     what = NETWORK
-    shared = "workspaces share this machine's network and can reach its loopback"
+    shared = "workspaces share this machine's network: they reach its loopback and private networks, which cannot be closed"
     if not options.own_network:
         return Network.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
     if bubblewrap is None:
         return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", sandbox_ability.remedy)
     if os.getuid() != 0:
-        way, ability = await _pasta(what, shared)
+        way, ability = await _pasta(what, shared, options, nameservers)
         return way, False, ability
     if lacking := _lacking():
         remedy = install_command(lacking)
@@ -167,7 +179,7 @@ async def _network(
     except (ToolFailed, OSError) as error:
         remedy = "give Torpor CAP_NET_ADMIN and a writable /proc/sys/net"
         return Network.SHARED, False, Ability(what, False, f"{error}: {shared}", remedy)
-    how = f"own network namespace each, a /30 of {network.POOL}, outward only"
+    how = f"own network namespace each, a /30 of {network.POOL}, outward only; {_closed(options)}"
     if not closes_published:
         how += "; ports that this machine publishes for others (Docker's -p) can be reached: no conntrack match for DNAT here"
     return Network.VETH, closes_published, Ability(what, True, how)
@@ -180,33 +192,65 @@ def _lacking() -> list[str]:
 async def _firewall(options: Options, places: Places) -> bool:
     """Whether it takes all our rules, or only those without the match for published ports; ToolFailed when not even them."""
     restore = [find("iptables-restore") or "iptables-restore", "--test", "--noflush", "-w", "5"]
+
+    async def take(*, closes_published: bool) -> None:
+        rules = network.Veths(
+            places.tag,
+            (),
+            blocked=options.blocked_networks,
+            allowed=options.allowed_networks,
+            closes_published=closes_published,
+        ).rules()
+        await call(*restore, stdin=rules, within_s=TRIAL_S)
+
     try:
-        await call(*restore, stdin=network.Veths(places.tag, (), options.blocked_networks).rules(), within_s=TRIAL_S)
+        await take(closes_published=True)
     except ToolFailed:
-        fewer = network.Veths(places.tag, (), options.blocked_networks, closes_published=False)
-        await call(*restore, stdin=fewer.rules(), within_s=TRIAL_S)
+        await take(closes_published=False)
         return False
     return True
 
 
-async def _pasta(what: str, shared: str) -> tuple[Network, Ability]:
-    pasta = find("pasta")
-    if pasta is None:
-        return Network.SHARED, Ability(what, False, f"pasta is not installed: {shared}", install_command(["pasta"]))
-    remedy = f"let Torpor's user read and write {network.TUN} (chmod 666 is the usual mode)"
-    if not os.access(network.TUN, os.R_OK | os.W_OK):
-        how = f"pasta needs {network.TUN}, which Torpor's user may not read and write: {shared}"
+async def _pasta(what: str, shared: str, options: Options, nameservers: tuple[str, ...]) -> tuple[Network, Ability]:
+    if lacking := _lacking():
+        how = f"{', '.join(lacking)} not installed: {shared}"
+        return Network.SHARED, Ability(what, False, how, install_command(lacking))
+    remedy = f"let Torpor's user read and write {pasta.TUN} (chmod 666 is the usual mode)"
+    if not os.access(pasta.TUN, os.R_OK | os.W_OK):
+        how = f"pasta needs {pasta.TUN}, which Torpor's user may not read and write: {shared}"
         return Network.SHARED, Ability(what, False, how, remedy)
+    blocked, allowed = options.blocked_networks, options.allowed_networks
+    trial = pasta.argv(["/bin/sh", "-c", "exit 0"], nameservers=nameservers, blocked=blocked, allowed=allowed)
     try:
-        await call(pasta, *network.PASTA, "/bin/sh", "-c", "exit 0", within_s=TRIAL_S)
+        await call(*trial, within_s=TRIAL_S)
     except (ToolFailed, OSError) as error:
         return Network.SHARED, Ability(what, False, f"{error}: {shared}", remedy)
-    how = "own network namespace each, by pasta, outward only, as far as this machine itself goes; no network is blocked"
+    how = f"own network namespace each, by pasta, outward only, as far as this machine itself goes; {_closed(options)}"
     return Network.PASTA, Ability(what, True, how)
 
 
+async def _forwarding(places: Places) -> tuple[Ability, ...]:
+    """Nothing where this machine's firewall passes on what workspaces send."""
+    listing = await call(find("iptables") or "iptables", "-w", "5", "-S", within_s=TRIAL_S)
+    leaves_by = forward_policy.default_interfaces(await asyncio.to_thread(network.ROUTES.read_text))
+    packet = forward_policy.Packet(f"{network.FAMILY}{places.tag}00000", network.POOL, leaves_by)
+    dropped = forward_policy.dropped(listing, packet)
+    if dropped is None:
+        return ()
+    how = f"this machine's firewall drops what workspaces send: {dropped.rule or 'the policy of its chain FORWARD is DROP'}"
+    # Appended, not inserted: Torpor's chain, which closes networks, comes first.
+    rule = f"FORWARD -i {network.FAMILY}+ -j ACCEPT"
+    remedy = f"add a rule before that one: {rule}" if dropped.rule else f"iptables -A {rule}"
+    return (Ability(FORWARDING, False, f"{how}, and no rule accepts it before", remedy),)
+
+
+def _closed(options: Options) -> str:
+    except_for = f", except {', '.join(options.allowed_networks)}" if options.allowed_networks else ""
+    return f"closed: {', '.join(options.blocked_networks) or 'no network'}{except_for}"
+
+
 def _names(way: Network, nameservers: tuple[str, ...]) -> Ability:
-    what = "name resolution"
+    what = NAMES
     if nameservers or way is Network.SHARED:
         return Ability(what, True, f"nameservers {', '.join(nameservers)}" if nameservers else "as on this machine")
     how = "this machine's nameservers are on its loopback, where workspaces cannot reach them"

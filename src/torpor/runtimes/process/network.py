@@ -3,9 +3,10 @@
 As root: each container has its own network namespace (made by bubblewrap, gone with its last process) with one end of a
 veth pair in it; the other end carries the gateway of a /30 out of 100.64.0.0/10. All rules of the firewall name the
 interfaces of this data directory by their common prefix, so they are written once at the start and a container costs two
-calls of `ip`. Outward is open; this machine, the other workspaces and `blocked_networks` are not.
+calls of `ip`. Outward is open as far as the operator's own rules of the firewall go; this machine, the other workspaces and
+`blocked_networks` are closed.
 
-Not as root: `pasta` does the same in user space, as the parent of bubblewrap. Nothing at all: the machine's own network.
+Not as root: `pasta.py`. Nothing at all: the machine's own network, where nothing can be closed.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import structlog
 
+from torpor.domain.networks import of_version
 from torpor.runtimes.process.tools import ToolFailed, call, find
 
 log = structlog.get_logger()
@@ -29,14 +31,13 @@ POOL = ipaddress.IPv4Network("100.64.0.0/10")
 SUBNETS = 1 << (30 - POOL.prefixlen)
 FAMILY = "torp"
 """How the interfaces of every Torpor on this machine begin, so that one's workspaces do not reach another's."""
+CHAINS = "TORPOR-"
+"""How the chains of every Torpor begin."""
 
 MARK = "0x1000/0x1000"
 """On packets from our interfaces until they leave: others (a VPN, a cluster) use addresses of the pool too. One bit, of those
 that Kubernetes, Cilium, Calico and Tailscale leave alone."""
 
-PASTA = ("-q", "-f", "--config-net", "-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw", "--")
-TUN = Path("/dev/net/tun")
-"""What pasta needs; without it pasta does not end."""
 ROUTES = Path("/proc/net/route")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
@@ -120,16 +121,34 @@ def harden(interface: str) -> None:
             Path(f"/proc/sys/net/{family}/conf/{interface}/{name}").write_text(value)
 
 
+def stand_first(listing: str, chain: str) -> bool:
+    """Whether no rule of others comes before our jumps: one that accepts would open what ours close."""
+    for parent in ("INPUT", "FORWARD"):
+        targets = [line.split()[-1] for line in listing.splitlines() if line.startswith(f"-A {parent} ")]
+        ours = [place for place, target in enumerate(targets) if target.startswith(f"{chain}-")]
+        if any(not target.startswith(CHAINS) for target in targets[: max(ours, default=0)]):
+            return False
+    return True
+
+
 class Veths:
     """Namespaces with a veth pair each: needs root."""
 
     def __init__(
-        self, tag: str, nameservers: tuple[str, ...], blocked: tuple[str, ...], *, closes_published: bool = True
+        self,
+        tag: str,
+        nameservers: tuple[str, ...],
+        *,
+        blocked: tuple[str, ...],
+        allowed: tuple[str, ...],
+        closes_published: bool = True,
     ) -> None:
         self._prefix = f"{FAMILY}{tag}"
-        self._chain = f"TORPOR-{tag.upper()}"
+        self._chain = f"{CHAINS}{tag.upper()}"
         self._nameservers = nameservers
-        self._blocked = blocked
+        # A veth has no IPv6, see `harden`.
+        self._blocked = of_version(4, blocked)
+        self._allowed = of_version(4, allowed)
         self._closes_published = closes_published
         self._written: list[str] = []
         self._writing = asyncio.Lock()
@@ -149,12 +168,21 @@ class Veths:
         forward()
 
     async def _ensure_rules(self) -> None:
-        """A reload of the machine's firewall takes ours away with its own; looking costs a few milliseconds."""
+        """A reload of the machine's firewall takes ours away with its own, or puts rules before ours that accept; looking
+        costs a few milliseconds."""
         async with self._writing:
-            if await self._rules_there() != self._written:
+            there = await self._rules_there()
+            if there != self._written:
                 log.warning("firewall_rules_lost", chain=self._chain)
                 await self._remove_rules()
                 await self._write_rules()
+            elif not stand_first(await call(self._iptables, "-w", "5", "-S"), self._chain):
+                log.warning("firewall_rules_displaced", chain=self._chain)
+                jumps = [line for line in there if line.startswith(("-A INPUT ", "-A FORWARD "))]
+                lines = [line.replace("-A ", "-D ", 1) for line in jumps]
+                lines += [line.replace("-A ", "-I ", 1) for line in reversed(jumps)]
+                # In one step, so that nothing is open meanwhile.
+                await call(self._restore, "--noflush", "-w", "5", stdin="\n".join(["*filter", *lines, "COMMIT", ""]))
 
     async def _rules_there(self) -> list[str]:
         shown = [await call(self._iptables, "-w", "5", "-t", table, "-S") for table in ("filter", "nat")]
@@ -163,7 +191,7 @@ class Veths:
     def rules(self) -> str:
         ours, family, chain = f"{self._prefix}+", f"{FAMILY}+", self._chain
         asking = [
-            f"-A {{}} -d {server}/32 -p {protocol} --dport 53 -j ACCEPT"
+            f"-A {{}} -d {server}/32 -p {protocol} --dport 53 -j RETURN"
             for server in self._nameservers
             for protocol in ("udp", "tcp")
         ]
@@ -177,12 +205,15 @@ class Veths:
             # A port that this machine publishes for a container of somebody's comes this way, not to INPUT.
             *([f"-A {chain}-FWD -m conntrack --ctstate DNAT -j DROP"] if self._closes_published else []),
             f"-A {chain}-FWD -i {ours} -j MARK --set-xmark {MARK}",
+            # Only answers: what a workspace sends on the same connection is judged by the operator's rules each time.
             f"-A {chain}-FWD -o {ours} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            # Without an answer, which would tell others which addresses workspaces have.
             f"-A {chain}-FWD -o {family} -j DROP",
             *(line.format(f"{chain}-FWD") for line in asking),
-            *(f"-A {chain}-FWD -d {network} -j DROP" for network in self._blocked),
-            f"-A {chain}-FWD -j ACCEPT",
-            # Inserted, so that they stand before whatever the machine's own rules accept or drop.
+            *(f"-A {chain}-FWD -d {network} -j RETURN" for network in self._allowed),
+            # With an answer, so that a program fails at once and does not wait for minutes.
+            *(f"-A {chain}-FWD -d {network} -j REJECT --reject-with icmp-admin-prohibited" for network in self._blocked),
+            # The end of the chain returns to the operator's rules. Ours stand before them, since those may accept anything.
             f"-I INPUT -i {ours} -j {chain}-IN",
             f"-I FORWARD -i {ours} -j {chain}-FWD",
             f"-I FORWARD -o {ours} -j {chain}-FWD",
@@ -215,8 +246,9 @@ class Veths:
         return link
 
     def _not_ours(self) -> list[ipaddress.IPv4Network]:
-        """A cloud may have an address of its own in the pool, which this machine must go on reaching."""
-        return [network for network in map(ipaddress.IPv4Network, self._blocked) if network.prefixlen > POOL.prefixlen]
+        """A cloud or a VPN may have addresses of its own in the pool, which must go on being reached."""
+        named = map(ipaddress.IPv4Network, (*self._blocked, *self._allowed))
+        return [network for network in named if network.prefixlen > POOL.prefixlen]
 
     async def disconnect(self, workspace_id: str) -> None:
         """The kernel takes a dead namespace down in its own time; its veth goes now."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from torpor.domain.networks import BLOCKED
+
 MIB = 1 << 20
 
 
@@ -25,10 +27,10 @@ class Options:
     Streams (`start_command`) have no such limit."""
     nameservers: tuple[str, ...] = ()
     """For workspaces; by default those of this machine that are not on its loopback."""
-    blocked_networks: tuple[str, ...] = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32")
-    """What a workspace may not reach though it is outward: clouds (most; Alibaba's; Azure's) hand out credentials there.
-
-    Only where Torpor is root: pasta has no such rule."""
+    blocked_networks: tuple[str, ...] = BLOCKED
+    """What a workspace may not reach though it is outward: private networks, and where clouds hand out credentials."""
+    allowed_networks: tuple[str, ...] = ()
+    """What it may reach all the same."""
     bubblewrap: bool = True
     """Confine where this machine can. Each of these three is for tests and for hunting faults."""
     own_network: bool = True

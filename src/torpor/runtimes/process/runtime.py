@@ -195,7 +195,8 @@ class ProcessRuntime:
         veths = Veths(
             self.places.tag,
             confinement.nameservers,
-            self._options.blocked_networks,
+            blocked=self._options.blocked_networks,
+            allowed=self._options.allowed_networks,
             closes_published=confinement.closes_published,
         )
         await veths.prepare()

@@ -17,17 +17,17 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.program import Orders
 from torpor.ports import Address, Container
-from torpor.runtimes.process import access, agent_client, pipes, processes, sandbox
+from torpor.runtimes.process import access, agent_client, pasta, pipes, processes, sandbox
 from torpor.runtimes.process.abilities import Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import Spawned, joining
 from torpor.runtimes.process.logs import Log
-from torpor.runtimes.process.network import PASTA, Veths
+from torpor.runtimes.process.network import Veths
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.patience import to_the_end
 from torpor.runtimes.process.placeholders import Known, mentioned
 from torpor.runtimes.process.places import Places, make_run_directory, short
-from torpor.runtimes.process.tools import ToolFailed, find
+from torpor.runtimes.process.tools import ToolFailed
 from torpor.runtimes.process.trees import remove_tree
 from torpor.runtimes.process.work import cpu_and_foregrounds
 
@@ -181,7 +181,10 @@ class Supervisor:
             mark=self._mark,
             info_fd=info_fd,
         )
-        return [find("pasta") or "pasta", *PASTA, *argv] if confinement.network is Network.PASTA else argv
+        if confinement.network is not Network.PASTA:
+            return argv
+        blocked, allowed = options.blocked_networks, options.allowed_networks
+        return pasta.argv(argv, nameservers=confinement.nameservers, blocked=blocked, allowed=allowed)
 
     def _orders(self, user: int | None, port: int, sockets: Sockets) -> Orders:
         program, confinement = self.container.program, self._equipment.confinement

@@ -1,0 +1,45 @@
+"""What gives a workspace a network of its own where Torpor is not root?
+
+`pasta`, the parent of bubblewrap: it makes a user and a network namespace and passes connections on in user space. It has no
+firewall, so rules of the namespace's routing close what a workspace may not reach. They come before all routes, also before
+the one of the local network that pasta copies from this machine. Bubblewrap then makes one more user namespace, so no program
+of the workspace has a right to change them.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from torpor.domain.networks import of_version
+from torpor.runtimes.process.tools import find
+
+OPTIONS = ("-q", "-f", "--config-net", "-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw", "--")
+TUN = Path("/dev/net/tun")
+"""What pasta needs; without it pasta does not end."""
+
+# A source in a blocked network must not fail the kernel's check of sources: answers of nameservers come from there.
+# Where the kernel has no IPv6 there is nothing to close.
+CLOSE = """
+for filter in /proc/sys/net/ipv4/conf/*/rp_filter; do { echo 0 > "$filter"; } 2>/dev/null; done
+printf %s "$2" | "$1" -4 -batch - || exit 125
+if [ -e /proc/net/if_inet6 ]; then printf %s "$3" | "$1" -6 -batch - || exit 125; fi
+shift 3
+exec "$@"
+"""
+
+
+def argv(command: Sequence[str], *, nameservers: Iterable[str], blocked: Sequence[str], allowed: Sequence[str]) -> list[str]:
+    """Run this command in a network of its own, in which the blocked networks are closed."""
+    four, six = (routing_rules(version, nameservers, blocked=blocked, allowed=allowed) for version in (4, 6))
+    return [find("pasta") or "pasta", *OPTIONS, "/bin/sh", "-c", CLOSE, "sh", find("ip") or "ip", four, six, *command]
+
+
+def routing_rules(version: int, nameservers: Iterable[str], *, blocked: Iterable[str], allowed: Iterable[str]) -> str:
+    """For `ip -batch`. The kernel takes the first that matches, in the order of their preference."""
+    lines = [
+        f"rule add preference 100 to {server} ipproto {protocol} dport 53 lookup main"
+        for server in of_version(version, nameservers)
+        for protocol in ("udp", "tcp")
+    ]
+    lines += [f"rule add preference 200 to {network} lookup main" for network in of_version(version, allowed)]
+    lines += [f"rule add preference 300 to {network} prohibit" for network in of_version(version, blocked)]
+    return "".join(f"{line}\n" for line in lines)
