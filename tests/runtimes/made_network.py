@@ -35,10 +35,12 @@ PRIVATE = ("10.20.30.40", "172.20.0.9", "192.168.5.5", GATEWAY, "100.99.1.1")
 METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16")
 PRIVATE_6 = ("fd12:3456::9", "fd00:ec2::254", GATEWAY_6)
 LINK_LOCAL_6 = "fe80::1"
+MULTICAST = ("239.1.2.3", "ff02::1:9")
 OUTSIDE = (RESOLVER, PUBLIC, OTHER_PUBLIC, *PRIVATE, *METADATA)
 
 SERVE = """
-import socket, threading
+import socket, struct, sys, threading
+gateway, group, group_6 = sys.argv[1:]
 def tcp(port):
     server = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
     def accept():
@@ -52,12 +54,24 @@ def udp(port):
     # Answers from the address that was asked.
     server.setsockopt(socket.IPPROTO_IP, 8, 1)
     server.bind(("0.0.0.0", port))
+    server.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + socket.inet_aton(gateway))
     def answer():
         while True:
             data, ancillary, _, peer = server.recvmsg(99, 99)
             server.sendmsg([data], ancillary, 0, peer)
     threading.Thread(target=answer).start()
-tcp(8080), tcp(53), udp(53), udp(8080)
+def udp_6(port):
+    server = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    server.bind(("::", port))
+    joined = socket.inet_pton(socket.AF_INET6, group_6) + struct.pack("i", socket.if_nametoindex("eth0"))
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, joined)
+    def answer():
+        while True:
+            data, peer = server.recvfrom(99)
+            server.sendto(data, peer)
+    threading.Thread(target=answer).start()
+tcp(8080), tcp(53), udp(53), udp(8080), udp_6(8080)
 print("up", flush=True)
 """
 
@@ -71,9 +85,11 @@ def attempt(way, host, port):
     try:
         with socket.socket(family, kind) as one:
             one.settimeout(8)
-            one.connect(socket.getaddrinfo(host, port, family, kind)[0][4])
-            if way == "udp":
-                one.send(b"?")
+            address = socket.getaddrinfo(host, port, family, kind)[0][4]
+            if way == "udp":  # not connected: who answers a group is not known
+                one.sendto(b"?", address)
+            else:
+                one.connect(address)
             one.recv(99)
         outcome = "open"
     except TimeoutError:
@@ -208,7 +224,7 @@ def made_network() -> Iterator[MadeNetwork]:
         steps += [f"addr add {address}/128 dev lo nodad" for address in (PUBLIC_6, *PRIVATE_6) if address != GATEWAY_6]
         configure(outside, steps)
         configure(machine, [f"route add default via {GATEWAY}", f"-6 route add default via {GATEWAY_6}"])
-        command = ["ip", "netns", "exec", outside, PYTHON, "-S", "-c", SERVE]
+        command = ["ip", "netns", "exec", outside, PYTHON, "-S", "-c", SERVE, GATEWAY, *MULTICAST]
         server = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert server.stdout is not None
         assert server.stdout.readline() == b"up\n"

@@ -10,6 +10,7 @@ from tests.runtimes.made_network import (
     LINK_LOCAL_6,
     MACHINE,
     METADATA,
+    MULTICAST,
     OTHER_PUBLIC,
     PRIVATE,
     PRIVATE_6,
@@ -54,6 +55,16 @@ def test_private_networks_are_closed_and_the_nameserver_is_open_on_its_port(made
     said = made.live(*open_to_all, *closed, as_user=as_user)
     must_confine(said, as_user)
     assert said.reached() == {f"{way} {address} {port}" for way, address, port in open_to_all}
+
+
+@both
+def test_nothing_of_the_local_network_answers_to_multicast(made: MadeNetwork, *, as_user: bool) -> None:
+    must_have(find("pasta") or not as_user, "pasta")
+    four, six = MULTICAST
+    tried = (("udp", four, 8080), ("udp", f"{six}%eth0", 8080), ("udp", PUBLIC, 8080))
+    said = made.live(*tried, as_user=as_user, allowed_networks=["0.0.0.0/0", "::/0"])
+    must_confine(said, as_user)
+    assert said.reached() == {f"udp {PUBLIC} 8080"}
 
 
 @both

@@ -26,6 +26,16 @@ shift 3
 exec "$@"
 """
 
+# Pasta would send it into the local network of this machine. The routes for IPv6 multicast are among the local ones.
+NO_MULTICAST = {
+    4: ("rule add preference 50 to 224.0.0.0/4 prohibit",),
+    6: (
+        "rule add preference 50 to ff00::/8 prohibit",
+        "rule add preference 60 lookup local",
+        "rule del preference 0 lookup local",
+    ),
+}
+
 
 def argv(command: Sequence[str], *, nameservers: Iterable[str], blocked: Sequence[str], allowed: Sequence[str]) -> list[str]:
     """Run this command in a network of its own, in which the blocked networks are closed."""
@@ -35,7 +45,8 @@ def argv(command: Sequence[str], *, nameservers: Iterable[str], blocked: Sequenc
 
 def routing_rules(version: int, nameservers: Iterable[str], *, blocked: Iterable[str], allowed: Iterable[str]) -> str:
     """For `ip -batch`. The kernel takes the first that matches, in the order of their preference."""
-    lines = [
+    lines = list(NO_MULTICAST[version])
+    lines += [
         f"rule add preference 100 to {server} ipproto {protocol} dport 53 lookup main"
         for server in of_version(version, nameservers)
         for protocol in ("udp", "tcp")
