@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.product import without_confinement
 from tests.requirements import must_have
-from torpor.doctor import Finding, archives_finding, confinement_findings, running_findings
+from torpor.doctor import Finding, archives_finding, confinement_findings, index_findings, running_findings
 from torpor.runtimes.process.places import places
 from torpor.runtimes.process.volumes import Volumes
 from torpor.settings import load
@@ -79,3 +79,15 @@ async def test_what_is_closed_to_workspaces_is_told_with_what_is_allowed(tmp_pat
     network = next(one for one in findings if one.what == "confinement: network")
     must_have(network.ok, network.detail)
     assert "closed: 10.0.0.0/8, except 10.1.2.3/32" in network.detail
+
+
+async def test_a_proxy_that_workspaces_cannot_reach_is_a_finding(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "HTTPS_PROXY": "http://localhost:3128"}
+    networks = {"TORPOR_WORKSPACE_BLOCKED_NETWORKS": "127.0.0.0/8, ::1"}
+    settings = load({"TORPOR_DATA": str(tmp_path), **networks})
+    found = next(one for one in await index_findings(settings, environ) if "HTTPS_PROXY" in one.detail)
+    assert not found.ok
+    assert "the proxy localhost (" in found.detail
+    assert "workspace_allowed_networks" in found.advice
+    settings = load({"TORPOR_DATA": str(tmp_path), **networks, "TORPOR_WORKSPACE_ALLOWED_NETWORKS": "127.0.0.1, ::1"})
+    assert not [one for one in await index_findings(settings, environ) if "HTTPS_PROXY" in one.detail]

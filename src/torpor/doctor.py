@@ -6,6 +6,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,8 @@ from torpor.archives.archives import HomeArchives
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
-from torpor.runtimes.process.abilities import OPEN_PORT, missing, ports_are_open
+from torpor.runtimes.process import package_indexes
+from torpor.runtimes.process.abilities import NETWORK, OPEN_PORT, missing, ports_are_open
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
@@ -43,6 +45,8 @@ async def examine(settings: Settings) -> list[Finding]:
     findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
     findings.append(await archives_finding(settings))
     findings += await confinement_findings(settings)
+    if not any(one.what == f"confinement: {NETWORK}" and not one.ok for one in findings):
+        findings += await index_findings(settings, os.environ)
     findings += await asyncio.to_thread(running_findings, settings)
     return findings
 
@@ -73,6 +77,14 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
     if ports_are_open(abilities):
         findings.append(Finding("ports", False, OPEN_PORT))
     return findings
+
+
+async def index_findings(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+    """Package indexes and proxies of this machine that workspaces, which have a network of their own, cannot reach."""
+    hosts = {**package_indexes.DEFAULT, **package_indexes.named(environ, package_indexes.pip_files(environ))}
+    blocked, allowed = settings.blocked_networks, settings.allowed_networks
+    closed = await package_indexes.closed(hosts, blocked=blocked, allowed=allowed)
+    return [Finding("package index", False, one.what, one.remedy) for one in closed]
 
 
 def _running_confinement(settings: Settings) -> tuple[bool, bool] | None:

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,7 @@ class MadeNetwork:
         as_user: bool = False,
         scripts: tuple[str, ...] = (),
         between: str = "true",
+        environ: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Said:
         """Run the real runtime with one workspace in it, as root or as a normal user, and try these addresses there.
@@ -184,7 +185,7 @@ class MadeNetwork:
             become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command]
             tun = 'mount -t tmpfs tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec "$@"'
             command = ["unshare", "-m", "sh", "-c", tun, "sh", *become]
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.folder / "source")}
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.folder / "source"), **(environ or {})}
         done = self.run(*command, env=environment, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return Said(**json.loads(done.stdout.splitlines()[-1]))

@@ -117,6 +117,22 @@ def test_a_workspace_cannot_open_what_is_closed(made: MadeNetwork, *, as_user: b
     assert all(exit_code != 0 for exit_code, _ in tried), tried
 
 
+@both
+def test_a_closed_package_index_is_named_with_the_setting_that_opens_it(made: MadeNetwork, *, as_user: bool) -> None:
+    must_have(find("pasta") or not as_user, "pasta")
+    environ = {"PIP_INDEX_URL": f"http://ada:hunter2@{PRIVATE[0]}:8080/simple", "HTTPS_PROXY": f"{PUBLIC}:8080"}
+    said = made.live(("tcp", PRIVATE[0], 8080), as_user=as_user, environ=environ)
+    must_confine(said, as_user)
+    assert said.reached() == set()
+    (notice,) = said.log
+    for word in ("package index", PRIVATE[0], "PIP_INDEX_URL", "10.0.0.0/8", "workspace_allowed_networks"):
+        assert word in notice
+    assert "hunter2" not in notice
+    said = made.live(("tcp", PRIVATE[0], 8080), as_user=as_user, environ=environ, allowed_networks=[f"{PRIVATE[0]}/32"])
+    assert said.reached() == {f"tcp {PRIVATE[0]} 8080"}
+    assert said.log == []
+
+
 # ── the operator's rules ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -20,7 +20,7 @@ from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
 from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
-from torpor.runtimes.process import abilities, agent_client, cgroups, logs, processes
+from torpor.runtimes.process import abilities, agent_client, cgroups, logs, package_indexes, processes
 from torpor.runtimes.process.abilities import Ability, Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.jobs import Job
@@ -88,6 +88,7 @@ class ProcessRuntime:
             if groups is None:
                 confinement = replace(confinement, hierarchies=None)
             veths = await self._prepare_network(confinement)
+            notices = await self._closed_indexes(confinement)
             try:
                 await asyncio.to_thread(self._volumes.open_root)
             except Unavailable:
@@ -100,7 +101,7 @@ class ProcessRuntime:
             if isinstance(error, OSError | ToolFailed):
                 raise Hopeless(f"the process runtime cannot start in {self.places.data}: {error}") from error
             raise
-        self._equipment = Equipment(self.places, self._options, confinement, groups, veths)
+        self._equipment = Equipment(self.places, self._options, confinement, groups, veths, notices)
 
     async def close(self) -> None:
         """Everything ended, nothing left in the machine's network and groups; homes stay."""
@@ -201,6 +202,17 @@ class ProcessRuntime:
         )
         await veths.prepare()
         return veths
+
+    async def _closed_indexes(self, confinement: Confinement) -> tuple[str, ...]:
+        """What users should know of the package indexes that this machine is set up with."""
+        if confinement.network is Network.SHARED:
+            return ()
+        hosts = package_indexes.named(os.environ, package_indexes.pip_files(os.environ))
+        blocked, allowed = self._options.blocked_networks, self._options.allowed_networks
+        found = await package_indexes.closed(hosts, blocked=blocked, allowed=allowed)
+        for one in found:
+            log.warning("package_index_closed", host=one.host, why=str(one))
+        return tuple(map(str, found))
 
     def _ready(self) -> Equipment:
         if self._equipment is None:

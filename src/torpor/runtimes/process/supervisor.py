@@ -51,6 +51,8 @@ class Equipment:
     confinement: Confinement
     cgroups: Cgroups | None
     veths: Veths | None
+    notices: tuple[str, ...] = ()
+    """What the log of each container begins with."""
 
 
 class Sockets(NamedTuple):
@@ -152,6 +154,8 @@ class Supervisor:
                 (etc / name).write_text(text)
                 (etc / name).chmod(0o644)
         self._log.begin()
+        for notice in self._equipment.notices:
+            self._log.write(f"torpor: {notice}\n".encode())
 
     def _remove_directories(self) -> None:
         for path in (self._directory, self._program):

@@ -1,0 +1,113 @@
+"""Is a package index of this site closed to workspaces?
+
+What a template needs is installed by Torpor itself, outside of every workspace, so that is never closed. But people install
+packages inside workspaces as well, from the index that this machine uses, or through its proxy. Where these have addresses
+in a blocked network, pip only says that there is no route, so Torpor says which setting opens it.
+"""
+
+import asyncio
+import configparser
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from torpor.domain.networks import closed_by
+from torpor.runtimes.process.tools import ToolFailed, call, find
+
+DEFAULT = {"pypi.org": "pip's and uv's default"}
+INDEX_VARIABLES = (
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX_URL",
+    "UV_INDEX",
+    "UV_EXTRA_INDEX_URL",
+)
+PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+RESOLVED_WITHIN_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """An index, or a proxy on the way to one, that workspaces cannot reach."""
+
+    host: str
+    named_by: str
+    address: str
+    network: str
+
+    @property
+    def what(self) -> str:
+        where = self.host if self.host == self.address else f"{self.host} ({self.address})"
+        kind = "proxy" if self.named_by in PROXY_VARIABLES else "package index"
+        return f"workspaces cannot reach the {kind} {where} of {self.named_by}, because {self.network} is closed to them"
+
+    @property
+    def remedy(self) -> str:
+        return f"add {self.address} to the setting workspace_allowed_networks"
+
+    def __str__(self) -> str:
+        return f"{self.what}. An administrator can {self.remedy}."
+
+
+def named(environ: Mapping[str, str], pip_files: Iterable[Path]) -> dict[str, str]:
+    """Return the hosts of indexes and proxies that this machine is set up with, and what names each."""
+    found: dict[str, str] = {}
+    said = [(name, environ.get(name, "")) for name in (*INDEX_VARIABLES, *PROXY_VARIABLES)]
+    for path in pip_files:
+        said += [(str(path), value) for value in _index_urls(path)]
+    for name, value in said:
+        for word in value.split():
+            # uv takes NAME=URL, and a proxy may come without a scheme.
+            url = re.sub(r"^[\w.-]+=(?=\w+://)", "", word)
+            host = _host(url if "://" in url else f"//{url}")
+            if host and (name in PROXY_VARIABLES or "://" in url):
+                found.setdefault(host, name)
+    return found
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _index_urls(path: Path) -> list[str]:
+    config = configparser.RawConfigParser()
+    try:
+        config.read_string(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, configparser.Error):
+        return []
+    sections = [config[name] for name in ("global", "install") if config.has_section(name)]
+    return [section.get(option, "") for section in sections for option in ("index-url", "extra-index-url")]
+
+
+def pip_files(environ: Mapping[str, str]) -> list[Path]:
+    home = Path(environ.get("HOME") or "/")
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    paths = [Path("/etc/pip.conf"), home / ".pip/pip.conf", config / "pip/pip.conf"]
+    return [*paths, Path(environ["PIP_CONFIG_FILE"])] if environ.get("PIP_CONFIG_FILE") else paths
+
+
+async def closed(hosts: Mapping[str, str], *, blocked: Sequence[str], allowed: Sequence[str]) -> list[Closed]:
+    """Those of these hosts (and what names each) that workspaces cannot reach. A host that has no address counts as open."""
+    addresses = await asyncio.gather(*map(_addresses, hosts))
+    found = []
+    for (host, named_by), seen in zip(hosts.items(), addresses, strict=True):
+        networks = [(address, closed_by(address, blocked=blocked, allowed=allowed)) for address in seen]
+        if networks and all(network is not None for _, network in networks):
+            address, network = networks[0]
+            found.append(Closed(host, named_by, address, str(network)))
+    return found
+
+
+async def _addresses(host: str) -> list[str]:
+    """By a program of its own, which can be ended: a lookup in a thread cannot."""
+    try:
+        said = await call(find("getent") or "getent", "ahosts", host, within_s=RESOLVED_WITHIN_S)
+    except (ToolFailed, OSError):
+        return []
+    return list(dict.fromkeys(line.split()[0] for line in said.splitlines() if line.strip()))

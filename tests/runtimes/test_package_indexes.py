@@ -1,0 +1,61 @@
+"""Which package indexes and proxies is this machine set up with, and which of them are closed to workspaces?"""
+
+from pathlib import Path
+
+import pytest
+
+from torpor.domain.networks import BLOCKED
+from torpor.runtimes.process.package_indexes import Closed, closed, named, pip_files
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "hosts"),
+    [
+        ("PIP_INDEX_URL", "https://ada:hunter2@pypi.example.com:8443/simple", {"pypi.example.com"}),
+        ("PIP_EXTRA_INDEX_URL", "https://one.example.com/a https://two.example.com/b", {"one.example.com", "two.example.com"}),
+        ("UV_INDEX", "inner=https://one.example.com/a https://two.example.com", {"one.example.com", "two.example.com"}),
+        ("UV_DEFAULT_INDEX", "http://[fd12::9]/simple", {"fd12::9"}),
+        ("UV_INDEX_URL", "/opt/wheels", set()),
+        ("UV_INDEX_URL", "file:///opt/wheels", set()),
+        ("UV_INDEX_URL", "http://[broken", set()),
+        ("https_proxy", "http://proxy.example.com:3128", {"proxy.example.com"}),
+        ("ALL_PROXY", "10.1.2.3:3128", {"10.1.2.3"}),
+        ("NO_PROXY", "http://other.example.com", set()),
+    ],
+)
+def test_variables_name_hosts(variable: str, value: str, hosts: set[str]) -> None:
+    assert named({variable: value}, []) == dict.fromkeys(hosts, variable)
+
+
+def test_pips_files_name_hosts(tmp_path: Path) -> None:
+    path = tmp_path / ".config/pip/pip.conf"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "[global]\nindex-url = https://one.example.com/%s\n[install]\nextra-index-url =\n  https://two.example.com\n"
+    )
+    broken, binary = tmp_path / "broken", tmp_path / "binary"
+    broken.write_text("index-url = x")
+    binary.write_bytes(b"\xff\xfe")
+    environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(broken)}
+    assert {path, broken} <= set(pip_files(environ))
+    found = named({}, [path, broken, binary, tmp_path / "missing"])
+    assert found == {"one.example.com": str(path), "two.example.com": str(path)}
+
+
+@pytest.mark.anyio
+async def test_an_index_in_a_blocked_network_is_told_with_its_address_and_the_setting() -> None:
+    hosts = {"10.1.2.3": "PIP_INDEX_URL", "198.51.100.7": "UV_INDEX", "localhost": "HTTPS_PROXY"}
+    found = await closed(hosts, blocked=(*BLOCKED, "127.0.0.0/8", "::1/128"), allowed=())
+    assert [one.host for one in found] == ["10.1.2.3", "localhost"]
+    assert str(found[0]) == (
+        "workspaces cannot reach the package index 10.1.2.3 of PIP_INDEX_URL, because 10.0.0.0/8 is closed to them. "
+        "An administrator can add 10.1.2.3 to the setting workspace_allowed_networks."
+    )
+    assert found[1].what.startswith(f"workspaces cannot reach the proxy localhost ({found[1].address}) of HTTPS_PROXY")
+    assert await closed({"10.1.2.3": "PIP_INDEX_URL"}, blocked=BLOCKED, allowed=("10.1.0.0/16",)) == []
+
+
+@pytest.mark.anyio
+async def test_a_host_without_an_address_is_not_told() -> None:
+    assert await closed({"no such host": "PIP_INDEX_URL"}, blocked=("0.0.0.0/0", "::/0"), allowed=()) == []
+    assert Closed("a", "b", "c", "d").remedy
