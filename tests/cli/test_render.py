@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.spinner import Spinner
 
-from tests.cli.records import AT, error, explanation, workspace
+from tests.cli.records import AT, condition, error, explanation, workspace
 from torpor.cli import render
 from torpor.cli.colours import progress_line
 from torpor.cli.plain import to_text
@@ -221,3 +221,12 @@ def test_lines_about_a_wish() -> None:
     assert reached_line(workspace(phase="STANDBY")) == "demo is STANDBY"
     retried = workspace(operation="STARTING", error=error(is_terminal=False, error_count=1))
     assert "failed once so far and is tried again" in change_line(retried)
+
+
+def test_whoever_waits_is_told_what_cannot_be_reached() -> None:
+    out = {"policy.healthy": condition("True", "RuntimeOut", "the runtime cannot be reached: no answer")}
+    waiting = workspace(phase="STANDBY", conditions=out)
+    told = "the runtime cannot be reached: no answer; it is tried again"
+    assert change_line(waiting) == f"demo: STANDBY ({told})"
+    shown = {line.split("  ")[0]: line for line in to_text(render.workspace(waiting, NOW)).splitlines()}
+    assert told in shown["under way"]

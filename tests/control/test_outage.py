@@ -5,22 +5,29 @@ so is the outage.
 """
 
 import asyncio
+import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import asyncpg
 import pytest
 
 from tests.control.plant import Plant, plant
+from tests.domain.builders import NOW, error, workspace
+from tests.waiting import until
+from torpor import metrics
 from torpor.api.wire import workspace_out
 from torpor.cli import render
 from torpor.cli.plain import to_text
+from torpor.domain.errors import Reason
 from torpor.domain.explain import explain
 from torpor.domain.hosts import Hosts
 from torpor.domain.knobs import TIMEOUTS_S, Knobs
-from torpor.domain.records import Workspace
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.outage import runtime_is_out
+from torpor.domain.records import Condition, Workspace
+from torpor.domain.states import HealthStatus, Operation, Outage, Phase, Stage, Wish
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +94,23 @@ async def test_ten_minutes_without_a_provider_leave_nobody_in_error(database_url
     assert [dict(error) for error in errors] == [], "not even for a moment"
 
 
+def shown(workspace: Workspace) -> str:
+    item = json.loads(workspace_out(workspace, hosts=Hosts("http://localhost:8080", "localhost:8080")).model_dump_json())
+    return to_text(render.workspace(item, workspace.created_at))
+
+
+async def outages_told(database_url: str) -> list[str]:
+    """The reason of `healthy` in each event of the outbox, as long as it stays the same once."""
+    owner = await asyncpg.connect(database_url)
+    try:
+        rows = await owner.fetch(
+            "SELECT row -> 'conditions' -> 'policy.healthy' ->> 'reason' AS reason FROM outbox ORDER BY seq"
+        )
+    finally:
+        await owner.close()
+    return [reason for reason, _ in itertools.groupby(row["reason"] or "" for row in rows)]
+
+
 async def test_an_archive_store_that_is_out_is_named_with_every_attempt_until_it_answers(database_url: str) -> None:
     async with plant(database_url) as here:
         await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
@@ -100,12 +124,89 @@ async def test_an_archive_store_that_is_out_is_named_with_every_attempt_until_it
         assert told.why is not None
         assert "the archive store cannot be reached: the fake archive store is out" in told.why
         assert f"({waiting.op_attempt} attempts so far)" in told.why
+        assert waiting.outage is not None
+        assert waiting.outage.last_transition_time is not None
+        assert f", since {waiting.outage.last_transition_time.isoformat(timespec='seconds')}." in told.why
         calling = await here.until("w", lambda seen: seen.op_attempt > waiting.op_attempt and seen.stage is Stage.CALL)
         assert explain(calling, ()).why is not None, "also while the next attempt is being made"
-        item = json.loads(workspace_out(waiting, hosts=Hosts("http://localhost:8080", "localhost:8080")).model_dump_json())
-        shown = to_text(render.workspace(item, waiting.created_at))
-        assert "the archive store cannot be reached" in shown
+        assert calling.outage is not None
+        assert calling.outage.last_transition_time == waiting.outage.last_transition_time, "since it began, not since the last"
+        assert "the archive store cannot be reached" in shown(waiting)
 
         here.world.archives_out = False
         arrived = await here.until_phase("w", Phase.ARCHIVED)
         assert (arrived.conditions.healthy.reason, explain(arrived, ()).why) == ("Healthy", None)
+
+
+async def test_an_outage_of_the_archive_store_is_an_event_when_it_begins_and_when_it_ends(database_url: str) -> None:
+    async with plant(database_url) as here:
+        await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
+        await here.until_phase("w", Phase.STANDBY)
+        here.world.archives_out = True
+        await here.wishes.wish(here.user, "w", Wish.ARCHIVED)
+        await here.until("w", lambda seen: seen.outage is not None)
+        assert (await outages_told(database_url))[-1] == Outage.ARCHIVE_STORE
+        began = await events_so_far(database_url)
+        await here.until("w", lambda seen: seen.stage is Stage.BACKOFF and seen.op_attempt >= 5)
+        assert await events_so_far(database_url) == began, "attempts are no news"
+        here.world.archives_out = False
+        await here.until_phase("w", Phase.ARCHIVED)
+    assert (await outages_told(database_url))[-2:] == [Outage.ARCHIVE_STORE, "Healthy"]
+
+
+async def events_so_far(database_url: str) -> int:
+    owner = await asyncpg.connect(database_url)
+    try:
+        count: int = await owner.fetchval("SELECT count(*) FROM outbox")
+    finally:
+        await owner.close()
+    return count
+
+
+def looks_so_far() -> float:
+    return metrics.REGISTRY.get_sample_value("torpor_observe_seconds_count", {"provider": "fake"}) or 0.0
+
+
+@pytest.mark.parametrize("is_under_way", [False, True], ids=["before it begins", "under way"])
+async def test_a_runtime_that_is_out_is_named_with_since_when_until_it_answers(database_url: str, is_under_way: bool) -> None:
+    async with plant(database_url) as here:
+        await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
+        await here.wishes.create(here.user, name="at-rest", desired_state=Wish.STANDBY)
+        await here.until_phase("w", Phase.STANDBY)
+        at_rest = await here.until_phase("at-rest", Phase.STANDBY)
+        if is_under_way:
+            here.world.starts_ready = False
+            await here.wishes.wish(here.user, "w", Wish.RUNNING)
+            await here.until("w", lambda seen: seen.stage is Stage.SEE)
+        here.world.runtime_out = True
+        await here.wishes.wish(here.user, "w", Wish.RUNNING)
+        waiting = await here.until("w", lambda seen: seen.outage is not None)
+        told = explain(waiting, ())
+        assert told.why is not None
+        assert "the runtime cannot be reached: the fake runtime is out, since 20" in told.why
+        assert "the runtime cannot be reached" in shown(waiting)
+        assert (await outages_told(database_url))[-1] == Outage.RUNTIME
+        began, looks = await events_so_far(database_url), looks_so_far()
+        await until(lambda: looks_so_far() > looks + 4)
+        later = await here.show("w")
+        assert later.version == waiting.version, "no write for each look that fails"
+        assert await events_so_far(database_url) == began
+        assert (await here.show("at-rest")).version == at_rest.version, "it waits for nothing"
+
+        here.world.runtime_out, here.world.starts_ready = False, True
+        for held in here.world.containers.values():
+            held.ready = True
+        arrived = await here.until_phase("w", Phase.RUNNING)
+        assert (arrived.conditions.healthy.reason, explain(arrived, ()).why) == ("Healthy", None)
+    assert (await outages_told(database_url))[-2:] == [Outage.RUNTIME, "Healthy"]
+
+
+async def test_a_runtime_that_is_out_for_a_workspace_in_error_does_not_make_it_healthy() -> None:
+    row = workspace(phase=Phase.ERROR, desired_state=Wish.RUNNING, wish_version=6, error=error(Reason.TIMEOUT, wish_version=5))
+    unhealthy = replace(row, conditions=replace(row.conditions, healthy=Condition(False, "Timeout", "late")))
+    change = runtime_is_out(unhealthy, "no answer", now=NOW, epoch=1)
+    assert change is not None
+    assert change.after.health_status is HealthStatus.ERROR
+    assert change.after.outage is not None
+    standing = replace(unhealthy, error=error(Reason.TIMEOUT, wish_version=6))
+    assert runtime_is_out(standing, "no answer", now=NOW, epoch=1) is None, "it waits for its user, not for the runtime"

@@ -9,14 +9,15 @@ from tests.dashboard.node import APP, node
 from torpor.domain.access import GRANTS, NEEDS, Access, Deed, Scope
 from torpor.domain.audit import Action
 from torpor.domain.records import NOT_OBSERVED
-from torpor.domain.states import Operation, Outcome, Phase, Wish
+from torpor.domain.states import Operation, Outage, Outcome, Phase, Wish
 from torpor.store.rows import from_conditions
 
 OPERATIONS = set(Operation) - {Operation.NONE}
 
 # Tables are told as they are, functions as null.
 TELL = """
-const modules = await Promise.all(["words", "acting", "sleepchart"].map((name) => import(`${process.argv[1]}/${name}.ts`)));
+const names = ["words", "acting", "sleepchart", "outage"];
+const modules = await Promise.all(names.map((name) => import(`${process.argv[1]}/${name}.ts`)));
 console.log(JSON.stringify(Object.assign({}, ...modules), (_, value) => (typeof value === "function" ? null : value)));
 """
 
@@ -35,6 +36,7 @@ def test_every_phase_operation_wish_and_outcome_has_words(tables: dict[str, Any]
     assert set(tables["WISH_SAYS"]) == set(tables["WISHES"]) == set(Wish)
     assert set(tables["OUTCOME_SAYS"]) == set(Outcome)
     assert set(tables["SCOPE_SAYS"]) == set(Scope)
+    assert set(tables["OUTAGES"]) == set(Outage)
     assert set(tables["CONDITION_SAYS"]) == set(from_conditions(NOT_OBSERVED))
 
 

@@ -13,10 +13,10 @@ from torpor.domain.errors import Reason
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
 from torpor.domain.records import Broke, ProviderOut, SeenContainer
 from torpor.domain.settle import Progress
-from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Phase, Stage, Wish
+from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Phase, Stage, Wish
 
 FAILS = Broke(Reason.ACTION_FAILED, "it did not work")
-OUT = ProviderOut("nobody answers")
+OUT = ProviderOut(Outage.ARCHIVE_STORE, "no answer")
 
 
 def place(world: World) -> tuple[int, int]:

@@ -64,7 +64,7 @@ from torpor.domain.records import (
     SeenVolume,
     Workspace,
 )
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.states import Operation, Outage, Phase, Stage, Wish
 
 pytestmark = pytest.mark.long
 
@@ -102,7 +102,8 @@ REPORTS: tuple[Report, ...] = (
     proved(GENERATION, REVISION),
     *(Broke(reason, "broke", wants_new_op_id=False) for reason in Reason),
     Broke(Reason.ACTION_FAILED, "read back, and it is not the same", wants_new_op_id=True),
-    ProviderOut("nobody answers"),
+    ProviderOut(Outage.ARCHIVE_STORE, "no answer"),
+    ProviderOut(Outage.RUNTIME, "no answer"),
 )
 PACKING = (Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
 UNDER_WAY = tuple(operation for operation in Operation if operation is not Operation.NONE)

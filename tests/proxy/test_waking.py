@@ -1,6 +1,7 @@
 """Does one wake serve everybody, and does nobody ask the database over and over?"""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import pytest
 from tests.proxy.gated import Gated, gated
 from torpor.domain.errors import Refused
 from torpor.domain.limits import RunningLimits
-from torpor.domain.states import Phase
+from torpor.domain.outage import with_outage
+from torpor.domain.states import Outage, Phase
 from torpor.proxy import waking as module
+from torpor.proxy.following import follow
 from torpor.proxy.route import Standing
 from torpor.proxy.waking import Stand, Waking
+from torpor.store.rows import from_conditions
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +58,24 @@ async def test_a_lost_event_costs_a_second_and_no_more(here: Gated, monkeypatch:
         await here.db.execute("SET LOCAL session_replication_role = replica")
         await here.becomes(ada, Phase.RUNNING)
     assert (await waiting).standing is Standing.READY
+
+
+async def test_the_event_of_an_outage_brings_it_to_the_waking_page(here: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 60.0)
+    ada, waking = await here.workspace(phase=Phase.STANDBY), waking_of(here)
+    await waking.wake(here.ada, ada)
+    await here.until_heard()
+    waiting = asyncio.ensure_future(waking.until("ada", _has_outage, within_s=20))
+    out = with_outage(ada, Outage.RUNTIME, "the runtime cannot be reached: no answer", ada.created_at)
+    await here.set(ada, f"conditions = '{json.dumps(from_conditions(out.conditions))}'")
+    stand = await waiting
+    told = follow("ada", stand.workspace, stand.standing)
+    assert told.moving
+    assert told.error == "The runtime cannot be reached: no answer. It is tried again until there is an answer."
+
+
+def _has_outage(stand: Stand) -> bool:
+    return stand.workspace is not None and stand.workspace.outage is not None
 
 
 async def test_one_that_runs_and_cannot_be_reached_yet_is_waited_for(here: Gated) -> None:

@@ -1,6 +1,7 @@
 """Is everything that somebody would want to know written down once, numbered in order, and kept as long as it should be?"""
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from torpor.domain.errors import Deposed
 from torpor.domain.events import EventKind
-from torpor.domain.states import Phase
+from torpor.domain.states import Outage, Phase
 from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox, Sight
 
@@ -162,6 +163,28 @@ async def test_progress_is_told_in_steps(here: Here) -> None:
     for done in range(0, 1101, 10):
         await here.db.execute("UPDATE workspaces SET progress_done = $1", done)
     assert len(await here.written()) == 20, "5, 10, ... 100 %, and nothing beyond"
+
+
+@pytest.mark.parametrize("outage", Outage)
+async def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(here: Here, outage: Outage) -> None:
+    async def write(reason: str, message: str, more: str = "") -> None:
+        conditions = {"policy.healthy": {"status": "True", "reason": reason, "message": message}}
+        await here.db.execute(
+            f"UPDATE workspaces SET conditions = $1{more}, version = version + 1 WHERE name = 'one'", json.dumps(conditions)
+        )
+
+    await here.create("one")
+    await here.create("two")
+    await write("Healthy", "")
+    await here.db.execute("TRUNCATE outbox")
+    await write(outage, "1 attempt so far")
+    await write(outage, "2 attempts so far")
+    assert await here.written() == ["state_changed"]
+    await write("Healthy", "")
+    assert await here.written() == ["state_changed"] * 2
+    await here.number()
+    await write(outage, "again", f", {OPERATION}")
+    assert await here.written() == ["state_changed"] * 3, "together with something else it is one change"
 
 
 async def test_an_error_that_ends_is_no_error(here: Here) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from torpor.cli.shapes import Column, Drawn, Facts, Group, Table, Text, facts, line, table, text
-from torpor.cli.wording import ago, duration, escaped_line, size, standing_words, times, trouble_words
+from torpor.cli.wording import ago, duration, escaped_line, outage_words, size, standing_words, times, trouble_words
 
 Record = Mapping[str, Any]
 
@@ -310,8 +310,8 @@ def _value(value: object) -> str:
 
 def _under_way(item: Record) -> Text:
     words = standing_words(item).partition(", ")[2]
-    trouble = trouble_words(item) if item["operation"] != "NONE" else ""
-    return text(f"{words} ({trouble})" if trouble else words or None)
+    trouble = trouble_words(item) if item["operation"] != "NONE" or outage_words(item) else ""
+    return text(f"{words} ({trouble})" if words and trouble else trouble or words or None)
 
 
 def _briefly(item: Record) -> str | None:

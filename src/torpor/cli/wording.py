@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from torpor.domain.records import PROVIDER_OUT
+from torpor.domain.records import OUTAGES
 
 NOTHING = "-"
 
@@ -97,14 +97,21 @@ def standing_words(workspace: Mapping[str, Any]) -> str:
 
 def trouble_words(workspace: Mapping[str, Any]) -> str:
     """What went wrong and is tried again, or stands; empty when nothing did."""
-    healthy = workspace["conditions"].get("policy.healthy")
-    if healthy and healthy["status"] == "True" and healthy["reason"] == PROVIDER_OUT:
-        return escaped_line(f"{healthy['message']}; it is tried again")
+    if outage := outage_words(workspace):
+        return outage
     error = workspace["error"]
     if error is None:
         return ""
     counted = "" if error["is_terminal"] else f", failed {times(error['error_count'])} so far and is tried again"
     return escaped_line(f"{error['reason']}: {error['message']}{counted}")
+
+
+def outage_words(workspace: Mapping[str, Any]) -> str:
+    """What it waits for and cannot be reached; empty when there is nothing like that."""
+    healthy = workspace["conditions"].get("policy.healthy")
+    if not healthy or healthy["reason"] not in OUTAGES:
+        return ""
+    return escaped_line(f"{healthy['message']}; it is tried again")
 
 
 def change_line(workspace: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.judge import is_missed
 from torpor.domain.knobs import Knobs
 from torpor.domain.names import is_id
+from torpor.domain.outage import runtime_is_out
 from torpor.domain.planner import (
     Adopt,
     Again,
@@ -188,7 +189,11 @@ class Controller:
         # Taken before the look, so that what is seen was there after what they report had been done.
         landed = self._flights.landed([one.id for one in loaded.workspaces])
         turned()
-        survey = await self._observe(only)
+        try:
+            survey = await self._observe(only)
+        except Unavailable as out:
+            await self._tell_outage(loaded, out)
+            raise
         turned()
         self._lost_time.looked(loaded.now)
         decided = await self._decide_all(loaded, survey, landed)
@@ -315,10 +320,19 @@ class Controller:
             self._failed_looks = 0
             raise
 
+    async def _tell_outage(self, loaded: Loaded, out: Unavailable) -> None:
+        """Written once for each workspace that waits. What another life has under way is left until it is adopted: taking it
+        fences the other one off, which needs a runtime that answers."""
+        ours = [one for one in loaded.workspaces if one.operation is Operation.NONE or one.held_by == self._life.life]
+        changes = [runtime_is_out(one, out.message, now=loaded.now, epoch=self._epoch_for(one, None)) for one in ours]
+        await self._write([change for change in changes if change is not None])
+
     async def _persist(self, decided: Decided) -> frozenset[str]:
         """Write what changed; the ids whose rows were no longer as they had been read, or would not be written."""
         await self._tell_before_rest(decided)
-        changes = [decision.change for _, decision in decided.values() if decision.change is not None]
+        return await self._write([decision.change for _, decision in decided.values() if decision.change is not None])
+
+    async def _write(self, changes: Sequence[Change]) -> frozenset[str]:
         written = await self._store.persist(changes, life=self._life.life)
         refused = frozenset(change.after.id for change in changes) - written
         if refused and not await self._store.lives(self._life.life):

@@ -14,6 +14,7 @@ import structlog
 from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import CODE_MEANS, Code, Failed, Reason, Refused, Unavailable
 from torpor.domain.records import Archive, Broke, Marker, Overtaken, Proved, ProviderOut, Report, SaidDone, Workspace
+from torpor.domain.states import Outage
 from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Proven, Runtime
 
 log = structlog.get_logger()
@@ -167,11 +168,11 @@ class Hands:
     async def _unreachable(self, workspace: Workspace, effect: Effect, error: Failed | Unavailable) -> Report:
         """A call failed: is it this workspace's trouble, or is the provider out for everybody?"""
         if isinstance(effect, USES_ARCHIVES) and not await self.archives.reachable():
-            return ProviderOut(f"the archive store cannot be reached: {error.message}")
+            return ProviderOut(Outage.ARCHIVE_STORE, f"the archive store cannot be reached: {error.message}")
         try:
             await self.runtime.observe(frozenset({workspace.id}))
         except Unavailable as out:
-            return ProviderOut(f"the runtime cannot be reached: {out.message}")
+            return ProviderOut(Outage.RUNTIME, f"the runtime cannot be reached: {out.message}")
         is_of_archives = isinstance(error, Failed) and error.code is Code.S3_ACCESS_ERROR
         asked = {"endpoint": ARCHIVE_STORE if is_of_archives else self.runtime.name, "status_code": None}
         return Broke(Reason.UNREACHABLE, error.message, asked | error.context)

@@ -209,7 +209,9 @@ def _waiting(workspace: Workspace) -> Waiting | None:
 
 def _why(workspace: Workspace) -> str | None:
     if workspace.outage is not None:
-        return f"{workspace.outage}. It is tried again until the provider answers."
+        since = workspace.outage.last_transition_time
+        lasts = f", since {_instant(since)}" if since else ""
+        return f"{workspace.outage.message}{lasts}. It is tried again until there is an answer."
     error = workspace.error
     if error is None:
         return None

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.records import (
-    PROVIDER_OUT,
     Condition,
     Conditions,
     ErrorInfo,
@@ -18,7 +17,7 @@ from torpor.domain.records import (
     Verdict,
     Workspace,
 )
-from torpor.domain.states import Operation, Phase
+from torpor.domain.states import Operation, Outage, Phase
 
 # Condition reasons that remember a first look, so that a second one can confirm it.
 MISSING = "Missing"
@@ -236,8 +235,8 @@ def _health_condition(workspace: Workspace, error: ErrorInfo | None) -> Conditio
     if error is not None and error.is_terminal:
         return Condition(False, error.reason.value, error.message)
     healthy = workspace.conditions.healthy
-    if healthy.reason == PROVIDER_OUT and workspace.operation is not Operation.NONE:
-        return healthy  # an outage is over when an attempt says so (`settle`)
+    if healthy.outage is Outage.ARCHIVE_STORE and workspace.operation is not Operation.NONE:
+        return healthy  # it is over when an attempt says so (`settle`); that of the runtime is over, since it was seen
     return Condition(True, "Healthy")
 
 
@@ -267,7 +266,7 @@ def _conditions(workspace: Workspace, seen: Conditions, now: datetime) -> Condit
     """The same conditions with the time of their last transition; one that did not change stays as it was, to the letter."""
 
     def since(before: Condition, after: Condition) -> Condition:
-        if before.status == after.status and before.last_transition_time:
+        if before.status == after.status and before.outage is after.outage and before.last_transition_time:
             if before.reason == after.reason and before.message == after.message:
                 return before
             return replace(after, last_transition_time=before.last_transition_time)

@@ -26,7 +26,7 @@ from torpor.domain.records import (
     Verdict,
     Workspace,
 )
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.states import Operation, Outage, Phase, Stage, Wish
 from torpor.domain.transitions import DONE_WHEN, EXPECTS, NEXT_OPERATION, STANDS_ON, may_turn, standing
 
 # ── the steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,6 +121,7 @@ class Postpone:
     """The provider is out: try again at `at`, count nothing, move the deadline."""
 
     at: datetime
+    outage: Outage
     message: str
 
 
@@ -218,9 +219,9 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
             return Store(report)
         case Broke():
             return _plan_failure(workspace, report, look)
-        case ProviderOut():
+        case ProviderOut(outage, message):
             wait_s = backoff_s(1, base_s=knobs.retry_base_s, cap_s=knobs.retry_cap_s, dice=look.dice)
-            return Postpone(now + timedelta(seconds=wait_s), report.message)
+            return Postpone(now + timedelta(seconds=wait_s), outage, message)
         case Overtaken():
             return Adopt()
         case SaidDone(written_bytes):

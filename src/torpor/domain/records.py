@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from torpor.domain.errors import Reason
-from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outcome, Phase, Stage, Wish, WishOrigin
+from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Outcome, Phase, Stage, Wish, WishOrigin
 
 # ── what a provider shows ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,6 +116,14 @@ class Condition:
     message: str = ""
     last_transition_time: datetime | None = None
 
+    @property
+    def outage(self) -> Outage | None:
+        """Of `healthy`: what the workspace waits for and cannot be reached, since `last_transition_time`."""
+        return Outage(self.reason) if self.reason in OUTAGES else None
+
+
+OUTAGES = frozenset(outage.value for outage in Outage)
+
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
@@ -133,9 +141,6 @@ NOT_OBSERVED = Conditions(
     container_ready=Condition(False, "NotObserved"),
     healthy=Condition(True, "NotObserved"),
 )
-
-# The reason of `healthy` while an operation waits for a provider that cannot be reached.
-PROVIDER_OUT = "ProviderOut"
 
 # How each condition is called where clients see it.
 CONDITION_NAMES = {
@@ -247,10 +252,10 @@ class Workspace:
         return max(self.op_attempt, self.error_count)
 
     @property
-    def outage(self) -> str | None:
-        """The provider that the operation under way waits for, and why it cannot be reached."""
+    def outage(self) -> Condition | None:
+        """What it waits for and cannot be reached, why, and since when."""
         healthy = self.conditions.healthy
-        return healthy.message if healthy.status and healthy.reason == PROVIDER_OUT else None
+        return healthy if healthy.outage is not None else None
 
     @property
     def progress(self) -> int | None:
@@ -328,6 +333,7 @@ class Broke:
 class ProviderOut:
     """The provider as a whole cannot be reached: that counts against nobody, and pauses deadlines."""
 
+    outage: Outage
     message: str
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from torpor.domain.outage import with_outage, without_outage
 from torpor.domain.planner import (
     Adopt,
     Again,
@@ -27,7 +28,6 @@ from torpor.domain.planner import (
     Turn,
 )
 from torpor.domain.records import (
-    PROVIDER_OUT,
     AttemptClosed,
     AttemptOpened,
     Change,
@@ -36,7 +36,7 @@ from torpor.domain.records import (
     Verdict,
     Workspace,
 )
-from torpor.domain.states import Operation, Outcome, Phase, Stage
+from torpor.domain.states import Operation, Outage, Outcome, Phase, Stage
 from torpor.domain.transitions import MAKES_GENERATION
 
 
@@ -112,10 +112,10 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
         case Again(forgiven):
             return _opened(workspace, _again(seen, look, forgiven=forgiven))
         case Await(until, written_bytes):
-            awaiting = replace(_with_written(_reached(seen), written_bytes), stage=Stage.SEE, due_at=until)
+            awaiting = replace(_with_written(without_outage(seen, look.now), written_bytes), stage=Stage.SEE, due_at=until)
             return Change(workspace, awaiting)
         case Store(proved):
-            written = _with_written(_reached(seen), proved.size_bytes)
+            written = _with_written(without_outage(seen, look.now), proved.size_bytes)
             stored = replace(written, archive=proved.archive, deadline_at=_deadline(seen.operation, look))
             return Change(workspace, stored, proved=proved, if_wish_unchanged=True)
         case Turn(then):
@@ -124,7 +124,7 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             return _passed_on(workspace, _with_written(seen, written_bytes), then, look, new_op_id, Outcome.DONE)
         case Retry(error, at, quick_ends, wants_new_op_id):
             failed = replace(
-                _reached(seen),
+                without_outage(seen, look.now),
                 stage=Stage.BACKOFF,
                 due_at=at,
                 error=error,
@@ -137,9 +137,9 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
                 progress_total=None if wants_new_op_id else seen.progress_total,
             )
             return Change(workspace, failed, closed=_failed(seen, error))
-        case Postpone(at, message):
+        case Postpone(at, outage, message):
             later = replace(
-                _not_reached(seen, message),
+                _postponed(seen, outage, message, look.now),
                 stage=Stage.BACKOFF,
                 due_at=at,
                 deadline_at=_deadline(seen.operation, look),
@@ -162,8 +162,8 @@ def _passed_on(workspace: Workspace, seen: Workspace, then: Operation, look: Loo
     """One operation is over; the next, if any, is claimed."""
     closed = _closed(seen, outcome)
     if then is Operation.NONE:
-        return Change(workspace, _let_go(seen), closed=closed, if_wish_unchanged=outcome is Outcome.DONE)
-    return _opened(workspace, _begun(_let_go(seen), then, look, new_op_id), closed=closed, guarded=True)
+        return Change(workspace, _let_go(seen, look.now), closed=closed, if_wish_unchanged=outcome is Outcome.DONE)
+    return _opened(workspace, _begun(_let_go(seen, look.now), then, look, new_op_id), closed=closed, guarded=True)
 
 
 def _begun(seen: Workspace, operation: Operation, look: Look, op_id: str) -> Workspace:
@@ -221,10 +221,10 @@ def _with_fresh_home(seen: Workspace, operation: Operation) -> Workspace:
     return replace(seen, generation=seen.generation + 1, home_seen=False)
 
 
-def _let_go(seen: Workspace) -> Workspace:
+def _let_go(seen: Workspace, now: datetime) -> Workspace:
     """Nothing under way. op_id stays: it protects the archive of that name."""
     return replace(
-        _reached(seen),
+        without_outage(seen, now),
         operation=Operation.NONE,
         stage=Stage.REST,
         due_at=None,
@@ -244,7 +244,7 @@ def _in_error(seen: Workspace, error: ErrorInfo, look: Look, quick_ends: int) ->
     if seen.conditions.healthy.status:
         unhealthy = replace(unhealthy, last_transition_time=look.now)
     return replace(
-        _with_phase(_let_go(seen), phase, look.now),
+        _with_phase(_let_go(seen, look.now), phase, look.now),
         conditions=replace(seen.conditions, healthy=unhealthy),
         error=error,
         error_count=error.error_count,
@@ -294,26 +294,19 @@ def with_progress(seen: Workspace, progress: Progress | None, look: Look) -> Wor
     if progress is None or seen.operation is Operation.NONE or progress.done <= seen.progress_done:
         return seen
     return replace(
-        _reached(seen),
+        without_outage(seen, look.now),
         progress_done=progress.done,
         progress_total=progress.total,
         deadline_at=_deadline(seen.operation, look),
     )
 
 
-def _not_reached(seen: Workspace, message: str) -> Workspace:
-    """The provider is out: that is no error of the workspace, but its users are told."""
+def _postponed(seen: Workspace, outage: Outage, message: str, now: datetime) -> Workspace:
+    if outage is Outage.RUNTIME:
+        # The look that brought this report reached the runtime. One that does not says so itself (`domain/outage.py`).
+        return without_outage(seen, now)
     counted = f"{message} ({seen.attempts} {'attempt' if seen.attempts == 1 else 'attempts'} so far)"
-    outage = replace(seen.conditions.healthy, reason=PROVIDER_OUT, message=counted)
-    return replace(seen, conditions=replace(seen.conditions, healthy=outage))
-
-
-def _reached(seen: Workspace) -> Workspace:
-    """An attempt got an answer from the provider: an outage is over."""
-    if seen.outage is None:
-        return seen
-    healthy = replace(seen.conditions.healthy, reason="Healthy", message="")
-    return replace(seen, conditions=replace(seen.conditions, healthy=healthy))
+    return with_outage(seen, outage, counted, now)
 
 
 def _deadline(operation: Operation, look: Look) -> datetime:

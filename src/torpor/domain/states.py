@@ -77,6 +77,13 @@ class HealthStatus(StrEnum):
     ERROR = "ERROR"
 
 
+class Outage(StrEnum):
+    """What a workspace waits for and cannot be reached: the reason of its condition `healthy` meanwhile."""
+
+    ARCHIVE_STORE = "ArchiveStoreOut"
+    RUNTIME = "RuntimeOut"
+
+
 # Neighbouring levels are one operation apart (and PENDING to STANDBY); a path never goes up and then down.
 # ERROR, DELETING and DELETED stand outside the order.
 LEVEL = {Phase.PENDING: 0, Phase.ARCHIVED: 5, Phase.STANDBY: 10, Phase.RUNNING: 20}

@@ -107,7 +107,7 @@ def follow(name: str, workspace: Workspace | None, stands: Standing) -> Followin
         ready=stands is Standing.READY,
         moving=stands is Standing.WAKING or operation is not Operation.NONE,
         can_wake=stands is Standing.ASLEEP,
-        error=workspace.error.message if workspace.error is not None else None,
+        error=_error(workspace),
         steps=_steps(workspace) if stands is Standing.WAKING else (),
     )
 
@@ -133,6 +133,13 @@ def _words(workspace: Workspace, stands: Standing) -> str:
     done = "" if workspace.progress is None else f" ({workspace.progress}\N{NO-BREAK SPACE}%)"
     words = f"{OPERATION_MEANS[workspace.operation]}{done}."
     return words[0].upper() + words[1:]
+
+
+def _error(workspace: Workspace) -> str | None:
+    if workspace.outage is not None:
+        words = f"{workspace.outage.message}. It is tried again until there is an answer."
+        return words[0].upper() + words[1:]
+    return workspace.error.message if workspace.error is not None else None
 
 
 def _steps(workspace: Workspace) -> tuple[Step, ...]:

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { access, actions, may } from "../../../src/torpor/dashboard/app/src/acting.ts";
 import { browser } from "../../../src/torpor/dashboard/app/src/browsers.ts";
 import { words } from "../../../src/torpor/dashboard/app/src/commandline.ts";
+import { outage, outageWords } from "../../../src/torpor/dashboard/app/src/outage.ts";
 import { size } from "../../../src/torpor/dashboard/app/src/sizes.ts";
 import { ago, ahead, duration, local, parseDuration, ttl } from "../../../src/torpor/dashboard/app/src/time.ts";
 import type { Me, Workspace } from "../../../src/torpor/dashboard/app/src/wire.ts";
@@ -95,4 +96,16 @@ test("who may what", () => {
   assert.deepEqual(actions(shared, somebody("bob")), ["open"]);
   assert.deepEqual(actions(shared, somebody("mallory")), []);
   assert.equal(may(shared, somebody("eve"), "SHARE"), false);
+});
+
+test("an outage is told while it lasts", () => {
+  const healthy = (reason: string, message: string) => ({
+    conditions: { "policy.healthy": { status: "True" as const, reason, message, last_transition_time: null } },
+  });
+  const out = healthy("RuntimeOut", "the runtime cannot be reached: no answer");
+  assert.equal(outage(out)?.reason, "RuntimeOut");
+  assert.equal(outageWords(out), "The runtime cannot be reached: no answer. It is tried again until there is an answer.");
+  assert.equal(outage(healthy("Healthy", "")), null);
+  assert.equal(outageWords(healthy("Healthy", "")), "");
+  assert.equal(outageWords({ conditions: {} }), "");
 });

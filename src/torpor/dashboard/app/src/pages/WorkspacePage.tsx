@@ -15,6 +15,7 @@ import { Moon } from "../parts/Moon.tsx";
 import { ttl } from "../time.ts";
 import type { Archive, Me, Operation, Workspace } from "../wire.ts";
 import { size } from "../sizes.ts";
+import { outage } from "../outage.ts";
 import { CONDITION_SAYS, PHASE_MEANS, PHASE_SAYS, WISH_SAYS } from "../words.ts";
 import { Explained } from "./workspace/Explained.tsx";
 import { History } from "./workspace/History.tsx";
@@ -56,7 +57,7 @@ function Whole({ workspace, me }: { workspace: Workspace; me: Me }) {
   const { name, phase, operation, desired_state: wish, error, generation, revision } = workspace;
   const moving = isMoving(workspace);
   // Whatever is asked besides the workspace itself is asked again when this changes.
-  const key = JSON.stringify([phase, operation, wish, error, generation, revision]);
+  const key = JSON.stringify([phase, operation, wish, error, outage(workspace)?.reason, generation, revision]);
   const path = of(workspace.id);
   const history = useAsked<{ items: Operation[] }>(`${path}/operations?limit=100`, key);
   const archives = useAsked<{ items: Archive[] }>(`${path}/archives`, key);

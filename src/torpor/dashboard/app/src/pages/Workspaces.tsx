@@ -12,6 +12,7 @@ import { Actions } from "../parts/Acting.tsx";
 import { Command } from "../parts/Command.tsx";
 import { Badge, Button, Waiting, When, Wrong } from "../parts/controls.tsx";
 import { Moon } from "../parts/Moon.tsx";
+import { outage, outageWords } from "../outage.ts";
 import type { Me, Workspace } from "../wire.ts";
 import { OPERATION_SAYS, PHASE_SAYS } from "../words.ts";
 import { undelete } from "../wishing.ts";
@@ -149,7 +150,7 @@ function Row({ workspace, me, now }: { workspace: Workspace; me: Me; now: number
             </span>
           )}
         </p>
-        {workspace.error && <p class="row-error">{errorWords(workspace)}</p>}
+        {(workspace.error || outage(workspace)) && <p class="row-error">{outageWords(workspace) || errorWords(workspace)}</p>}
         <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
       </div>
       <Actions workspace={workspace} me={me} doing={doing} without={["delete"]} />

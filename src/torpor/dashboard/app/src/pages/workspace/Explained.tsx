@@ -2,10 +2,11 @@
 
 import { type Action, ACTION_SAYS, may, WISHES } from "../../acting.ts";
 import { of } from "../../asking.ts";
-import { type Doing, useAsked } from "../../hooks.ts";
+import { type Doing, useAsked, useNow } from "../../hooks.ts";
 import { Command } from "../../parts/Command.tsx";
-import { Button, Card, Waiting } from "../../parts/controls.tsx";
+import { Button, Card, Waiting, When } from "../../parts/controls.tsx";
 import { Icon, type IconName } from "../../parts/Icon.tsx";
+import { outage, outageWords } from "../../outage.ts";
 import { size } from "../../sizes.ts";
 import { local } from "../../time.ts";
 import type { Archive, Explanation, Me, Workspace } from "../../wire.ts";
@@ -24,6 +25,7 @@ export function Explained({ workspace, me, asKey, doing, archives }: Props) {
   const inError = workspace.error?.is_terminal === true;
   return (
     <>
+      {outage(workspace) && <Outage workspace={workspace} />}
       {workspace.error && <Trouble workspace={workspace} me={me} doing={doing} archives={archives} />}
       <Card title="What is going on?">
         {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting />)}
@@ -58,6 +60,26 @@ export function Explained({ workspace, me, asKey, doing, archives }: Props) {
         )}
       </Card>
     </>
+  );
+}
+
+function Outage({ workspace }: { workspace: Workspace }) {
+  const now = useNow();
+  const since = outage(workspace)?.last_transition_time;
+  return (
+    <section class="card trouble" role="group" aria-labelledby="outage-title">
+      <header class="card-head">
+        <h2 id="outage-title">
+          <Icon name="warning" /> Something that it needs cannot be reached
+        </h2>
+        {since && (
+          <span class="dim">
+            since <When at={since} now={now} />
+          </span>
+        )}
+      </header>
+      <p>{outageWords(workspace)}</p>
+    </section>
   );
 }
 
