@@ -20,3 +20,5 @@ class Left:
 
     ending: Ending
     reason: str = ""
+    is_forgotten: bool = False
+    """The master does not know this worker any more; it may register again."""

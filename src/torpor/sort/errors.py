@@ -10,7 +10,7 @@ class SortError(Exception):
         NotYet      somebody is there and not ready; waiting uses up no retries
       Stale         another attempt of the same worker has taken over; this process ends
       Broken        bad input, a full disk, a file that cannot be read: the job fails
-        Torn        a journal that is incomplete or was changed; a worker's counts as lost scratch
+        Torn        a journal that is incomplete or was changed; counts as lost scratch
     """
 
     def __init__(self, message: str) -> None:

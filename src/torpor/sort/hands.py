@@ -112,7 +112,7 @@ class Hands:
             size=bench.inputs.size,
             memory=options.memory,
         )
-        request = RegisterWorker(Caller(bench.worker.job, bench.worker.identity), registration)
+        request = RegisterWorker(Caller(bench.worker.job, bench.worker.identity, bench.worker.attempt), registration)
         while not bench.stop.is_set():
             try:
                 terms = self._insist(lambda: bench.master.call(REGISTER_WORKER, request, CALL_S))

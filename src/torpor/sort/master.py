@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from torpor.sort.driver import Driver
-from torpor.sort.errors import Refused, SortError
+from torpor.sort.errors import Refused, SortError, Torn
 from torpor.sort.hold import Holding
 from torpor.sort.journal import Journal
 from torpor.sort.locking import DirectoryLock
@@ -31,7 +31,7 @@ def serve_job(options: MasterOptions, *, started: Callable[[Mastery], None] = la
     with DirectoryLock(options.state, "state", "master.pid", options.deadlines.lock, mode=0o700):
         journal = Journal(options.state / JOURNAL)
         journal.reserve()
-        saved = journal.load(Master)
+        saved = _saved(journal, options)
         if saved is not None:
             _refuse_other(options, saved)
         join, serving, mastery = _open(options, journal, saved)
@@ -76,6 +76,15 @@ def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tup
     if join != before:
         save_join(join, join_path)
     return join, serving, mastery
+
+
+def _saved(journal: Journal, options: MasterOptions) -> Master | None:
+    """A torn journal counts as lost: the same job begins again, and its workers register again with what they have."""
+    try:
+        return journal.load(Master)
+    except Torn as error:
+        options.say(f"{error.message}; the job begins again, and its workers keep what they have done")
+        return None
 
 
 def _refuse_other(options: MasterOptions, saved: Master) -> None:

@@ -150,7 +150,18 @@ class Mastery:
         came = request.registration
         self._refuse_other_job(request.caller.job)
         try:
-            self._ask(WorkerCame(came.identity, came.nonce, came.asked, came.control, came.data, came.size, came.memory))
+            self._ask(
+                WorkerCame(
+                    came.identity,
+                    came.nonce,
+                    came.asked,
+                    came.control,
+                    came.data,
+                    came.size,
+                    came.memory,
+                    request.caller.attempt,
+                )
+            )
         except Refused as error:
             if self.master.state is M.FAILED:
                 raise Refused(JOB_FAILED, f"the job has failed: {self.master.reason}") from error

@@ -4,6 +4,7 @@ import threading
 import time
 
 from torpor.sort.errors import Refused, SortError, Stale, Unavailable
+from torpor.sort.machine.master import UNKNOWN_WORKER
 from torpor.sort.machine.records import Goal, Stage
 from torpor.sort.machine.states import WorkerState as W
 from torpor.sort.machine.worker import Broke, heed
@@ -47,7 +48,8 @@ class Pulse:
                 self._give_way(error)
                 return
             except Refused as error:
-                self._bench.driver.tell(Broke(error.message))
+                is_forgotten = error.code == UNKNOWN_WORKER
+                self._bench.driver.tell((is_forgotten and self._bench.driver.broke(error)) or Broke(error.message))
                 return
             except Unavailable as error:
                 self._miss(time.monotonic() - heard_at, error)

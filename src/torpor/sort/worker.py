@@ -26,7 +26,8 @@ from torpor.sort.hold import Holding
 from torpor.sort.inputs import find
 from torpor.sort.journal import Journal
 from torpor.sort.machine.history import lines
-from torpor.sort.machine.states import MasterState
+from torpor.sort.machine.master import UNKNOWN_WORKER
+from torpor.sort.machine.states import MASTER_WAY, MasterState
 from torpor.sort.machine.states import WorkerState as W
 from torpor.sort.machine.worker import Broke, Command, Event, Restarted, Started, Worker, step
 from torpor.sort.options import WorkerOptions
@@ -48,6 +49,8 @@ CALL_S = 10.0
 """How long one call to the master may take."""
 RETRY_S = 0.2
 
+# A worker is Completed only when its master is merging: one that says less has lost its journal.
+BEFORE_MERGING = frozenset(MASTER_WAY[: MASTER_WAY.index(MasterState.MERGING)])
 # A worker that cannot read its input cannot ever take part: the others need not wait for it.
 FAILS_THE_JOB = frozenset({"missing_input", "unreadable_input", "special_input", "truncated"})
 
@@ -79,7 +82,9 @@ def work(options: WorkerOptions) -> Left:
         try:
             inputs = _inputs(options, job)
             place.claim_output(job.job, identity)
-            left = _live(options, join, master, place, job, identity, inputs)
+            while (left := _live(options, join, master, place, job, identity, inputs)).is_forgotten:
+                say("the master does not know this worker any more: it registers again")
+                job = _find_master(master, options, say)
         except Refused as error:
             if error.code in FAILS_THE_JOB:
                 _fail_the_job(master, job, identity, error)
@@ -163,12 +168,12 @@ def _live(
     is_over = job.state == MasterState.COMPLETED
     if before is None and is_over:
         return _leave_alone(place)
-    nudge = threading.Event()
+    nudge, forgotten = threading.Event(), threading.Event()
     driver: Driver[Worker, Event, Command] = Driver(
         before or Worker(identity, job.job),
         step=step,
         save=lambda worker: journal.save(Saved(worker, inputs)),
-        broke=_broke,
+        broke=lambda error: _broke(error, forgotten),
         log=say,
         entered=nudge.set,
         holding=Holding(options.hold),
@@ -190,14 +195,17 @@ def _live(
                 if _find_master(master, options, say).state != MasterState.COMPLETED:
                     hands.remove_everything()
                 raise changed
-            _take_up(driver, hands, before, resume=options.resume or is_over)
+            begins_again = job.state in BEFORE_MERGING
+            _take_up(driver, hands, before, resume=options.resume or is_over, begins_again=begins_again)
             code = driver.run()
         finally:
             hands.close()
     if options.history or code != Ending.COMPLETED:
         for line in lines(driver.value.history):
             say(line)
-    return Left(Ending(code), driver.value.reason or "the job was not over yet")
+    ending = Ending(code)
+    is_forgotten = ending is Ending.FAILED and forgotten.is_set()
+    return Left(ending, driver.value.reason or "the job was not over yet", is_forgotten=is_forgotten)
 
 
 def _saved(journal: Journal) -> Saved | None:
@@ -257,7 +265,9 @@ def _changed(before: Inputs, now: Inputs) -> str:
     return f"the input file {min(segment.path for segment in differing)}" if differing else "the order of the input files"
 
 
-def _take_up(driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, *, resume: bool) -> None:
+def _take_up(
+    driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, *, resume: bool, begins_again: bool
+) -> None:
     """From nothing, from a completed life, or from the midst of one that was killed."""
     if before is None or not resume:
         # Not the output: until this life has registered, an earlier one's report of it still counts.
@@ -265,11 +275,11 @@ def _take_up(driver: Driver[Worker, Event, Command], hands: Hands, before: Worke
     if before is None:
         driver.save_first()
         driver.tell(Started())
-    elif before.state is W.COMPLETED and hands.output_is_whole():
+    elif before.state is W.COMPLETED and not begins_again and hands.output_is_whole():
         driver.tell(Started())
     elif before.state is W.COMPLETED:
-        # Completed is an end; what lost its output is another life, with the same memories.
-        driver.value = Worker(before.identity, before.job, cut=before.cut, history=before.history)
+        # Completed is an end; what lost its output, or its master's memory, is another life, with the same memories.
+        driver.value = Worker(before.identity, before.job, terms=before.terms, cut=before.cut, history=before.history)
         driver.save_first()
         driver.tell(Started())
     else:
@@ -278,8 +288,11 @@ def _take_up(driver: Driver[Worker, Event, Command], hands: Hands, before: Worke
         driver.tell(Restarted("started again"))
 
 
-def _broke(error: Exception) -> Event | None:
+def _broke(error: Exception, forgotten: threading.Event) -> Event | None:
     match error:
+        case Refused(code=code) if code == UNKNOWN_WORKER:
+            forgotten.set()
+            return Broke(f"the master has lost its journal: {error.message}")
         case Stopped():
             return None
         case Stale():

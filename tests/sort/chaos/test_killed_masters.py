@@ -1,5 +1,8 @@
 """Does a master that is killed in any state end as if it had not been?"""
 
+import itertools
+from collections.abc import Callable
+
 import pytest
 
 from tests.sort.chaos.cluster import LAZY, SPILLED, Data, Undisturbed, cluster, until
@@ -37,6 +40,57 @@ def test_killed_and_started_again(name: str, data: Data, undisturbed: Undisturbe
             here.start_master(*(["--hold", following] if following else []))
         report = here.ends_as(reference)
         assert [worker["attempts"] for worker in report["workers"]] == [1, 1, 1]
+
+
+# How a journal of a killed master can look after a crash of its machine or a bad disk.
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda good: b"",
+    "cut in its first line": lambda good: good[:30],
+    "cut in the middle": lambda good: good[: len(good) // 2],
+    "without its end": lambda good: good[:-3],
+    "one byte is another": lambda good: good[:-20] + bytes([good[-20] ^ 1]) + good[-19:],
+    "zeros": lambda good: b"\0" * len(good),
+}
+TORN = {
+    "early": (LAZY, ("WaitingForWorkers:after-save", "Sampling:after-send", "Configuring:midway")),
+    "while records move": (SPILLED, ("Sorting:midway", "Shuffling:after-save", "Merging:after-save")),
+    "at the end": (SPILLED, ("Completed:before-save", "Completed:after-save")),
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_a_torn_journal_counts_as_lost_and_the_job_begins_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
+    """The workers live on: each registers again by itself, under a later attempt, and keeps what it has."""
+    memory, deaths = TORN[name]
+    reference = undisturbed.of(memory)
+    damage = itertools.cycle(DAMAGE.values())
+    with cluster(data.inputs, memory=memory) as here:
+        here.start({"master": deaths[0]})
+        for hold, following in zip(deaths, (*deaths[1:], None), strict=True):
+            kill_master(here, hold)
+            journal = here.state / "journal"
+            journal.write_bytes(next(damage)(journal.read_bytes()))
+            here.start_master(*(["--hold", following] if following else []))
+        report = here.ends_as(reference)
+        assert here.master.log.read_text().count("the job begins again") == len(deaths)
+        assert all(worker["attempts"] > 1 for worker in report["workers"])
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_journal_may_be_torn_in_any_way(how: str, data: Data, undisturbed: Undisturbed) -> None:
+    """A worker that is killed meanwhile, and one that was completed, come back to a master that remembers nothing."""
+    reference = undisturbed.of(LAZY)
+    with cluster(data.inputs, memory=LAZY) as here:
+        here.start({"master": "Completed:before-save"})
+        kill_master(here, "Completed:before-save")
+        until("the second worker is completed", lambda: here.state_of(1) == "Completed")
+        here.workers[1].kill()
+        journal = here.state / "journal"
+        journal.write_bytes(DAMAGE[how](journal.read_bytes()))
+        here.start_master()
+        here.workers[1].start()
+        report = here.ends_as(reference)
+        assert [worker["attempts"] for worker in report["workers"]] == [2, 2, 2]
 
 
 def test_killed_while_some_workers_are_here(data: Data, undisturbed: Undisturbed) -> None:

@@ -163,6 +163,18 @@ def test_before_all_are_there_nobody_has_an_index() -> None:
     assert (terms(master, "a").index, terms(master, "a").present) == (None, 1)
 
 
+def test_a_master_that_lost_its_journal_gives_a_later_attempt_than_the_worker_had() -> None:
+    """An earlier life that wakes up late is then refused, as with a master that remembers it."""
+    master = Master("job", 2, "gensort")
+    for event in (replace(came("a"), attempt=3), came("b")):
+        master, _ = step(master, event, 0.0)
+    assert [member.attempt for member in master.members] == [4, 1]
+    with pytest.raises(Stale):
+        check_caller(master, "job", 0, 3)
+    master, _ = step(master, replace(came("b", nonce="another"), attempt=7), 0.0)
+    assert [member.attempt for member in master.members] == [4, 8]
+
+
 def test_one_too_many_is_refused_by_name() -> None:
     with pytest.raises(Refused, match=r"c is one too many: this job has its 2 workers \(a, b\)") as refused:
         step(master_in(M.SAMPLING), came("c"), 1.0)

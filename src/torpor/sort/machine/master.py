@@ -88,6 +88,8 @@ class WorkerCame:
     data: str
     size: int
     memory: int
+    attempt: int = 0
+    """The last that it was given, which a master that lost its journal does not know; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,9 @@ class End:
 
 
 Command = Announce | ChooseCut | Signal | End
+
+UNKNOWN_WORKER = "unknown_worker"
+"""With this code a worker is refused that has not registered: one that has serves a master that lost its journal."""
 
 LEGAL, REPEATED, REFUSED = Reaction.LEGAL, Reaction.REPEATED, Reaction.REFUSED
 DEAD = (M.FAILED, REFUSED)
@@ -301,7 +306,8 @@ def _welcome(master: Master, came: WorkerCame, now: float) -> tuple[Master, tupl
         raise Refused("too_many", f"{came.identity} is one too many: this job has its {master.expected} workers ({there})")
     if came.asked is not None and not 0 <= came.asked < master.expected:
         raise Refused("bad_index", f"--index {came.asked} is not from 0 to {master.expected - 1}, the workers of this job")
-    new = Member(came.identity, came.nonce, came.asked, None, 1, came.control, came.data, came.size, came.memory)
+    attempt = came.attempt + 1
+    new = Member(came.identity, came.nonce, came.asked, None, attempt, came.control, came.data, came.size, came.memory)
     members = (*master.members, new)
     if len(members) < master.expected:
         return replace(master, members=members), ()
@@ -315,7 +321,7 @@ def _welcome_again(master: Master, place: int, came: WorkerCame, now: float) -> 
         return _fail(master, f"the input of {came.identity} was {member.size} bytes and is now {came.size}", now)
     again = replace(member, control=came.control, data=came.data, size=came.size)
     if came.nonce != member.nonce:
-        again = replace(again, nonce=came.nonce, attempt=member.attempt + 1)
+        again = replace(again, nonce=came.nonce, attempt=max(member.attempt, came.attempt) + 1)
         master = _leave_barrier(master, member.index)
     if master.state is M.WAITING_FOR_WORKERS:
         again = replace(again, memory=came.memory)
@@ -352,7 +358,7 @@ def check_caller(master: Master, job: str, index: int, attempt: int) -> Member:
     if job != master.job:
         raise Refused("other_job", f"this is job {master.job}, not {job}")
     if not 0 <= index < len(master.members) or master.members[index].index is None:
-        raise Refused("unknown_worker", f"there is no worker {index} here")
+        raise Refused(UNKNOWN_WORKER, f"there is no worker {index} here")
     member = master.members[index]
     if attempt < member.attempt:
         raise Stale(f"attempt {attempt} of worker {index} is over: attempt {member.attempt} has taken its place")
