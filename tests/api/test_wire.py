@@ -1,14 +1,20 @@
 """Is a workspace told completely, and is what comes back as a cursor one that was given out?"""
 
 import base64
+import contextlib
+import json
+import re
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from tests.api.live import Live, calling, live
 from tests.domain.builders import workspace
-from torpor.api import wire
+from torpor.api import wire, wire_people
+from torpor.api.conversation import size
 from torpor.api.wire import workspace_out
 from torpor.domain.hosts import Hosts
 from torpor.domain.states import Phase
@@ -82,3 +88,63 @@ async def test_a_browser_gets_a_page_where_there_is_none_and_a_program_a_problem
     for answer in (told, call):
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
     assert "<script>" not in hostile.text
+
+
+ASKED = [
+    (model, name, kind)
+    for model in (
+        *(
+            wire.CreateWorkspace,
+            wire.ChangeWorkspace,
+            wire.RecoverWorkspace,
+            wire.HoldWorkspace,
+            wire.Exec,
+            wire.ShareWorkspace,
+        ),
+        *(wire_people.Login, wire_people.ChangePassword, wire_people.MakeToken, wire_people.CreateUser, wire_people.ChangeUser),
+    )
+    for name, said in model.model_json_schema()["properties"].items()
+    for kind in {said.get("type"), *(one.get("type") for one in said.get("anyOf", ()))} & {"integer", "number", "boolean"}
+]
+NO_NUMBERS: tuple[object, ...] = (True, False, "1", "1.5", [1], {})
+NO_BOOLEANS: tuple[object, ...] = (1, 0, "true", "yes", [])
+
+
+@pytest.mark.parametrize(("model", "name", "kind"), ASKED)
+def test_only_numbers_are_numbers_and_only_booleans_are_booleans(model: type[wire.Wire], name: str, kind: str) -> None:
+    for wrong in NO_BOOLEANS if kind == "boolean" else NO_NUMBERS:
+        with pytest.raises(ValidationError) as refused:
+            model.model_validate({name: wrong})
+        assert name in {place for error in refused.value.errors() for place in error["loc"]}, wrong
+    right: dict[str, list[object]] = {"boolean": [True, False], "integer": [7, 7.0], "number": [7, 7.5]}
+    for value in right[kind]:
+        with contextlib.suppress(ValidationError):
+            assert getattr(model.model_validate({name: value}), name) == value
+            continue
+        with pytest.raises(ValidationError) as refused:
+            model.model_validate({name: value})
+        assert name not in {place for error in refused.value.errors() for place in error["loc"]}, value
+
+
+def test_every_model_of_a_body_is_among_them() -> None:
+    described = json.loads((Path(__file__).parents[2] / "docs/reference/openapi.json").read_text())
+    bodies = [call["requestBody"] for calls in described["paths"].values() for call in calls.values() if "requestBody" in call]
+    named = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(bodies)))
+    with_numbers = {
+        name
+        for name in named
+        if re.search(r'"type": "(integer|number|boolean)"', json.dumps(described["components"]["schemas"][name]))
+    }
+    assert with_numbers == {model.__name__ for model, _, _ in ASKED}
+
+
+async def test_a_ttl_of_true_is_refused(here: Live) -> None:
+    for body in ({"archive_ttl": True}, {"standby_ttl": "300"}):
+        refused = await here.call("PATCH", "/workspaces/demo", body)
+        assert refused.status_code == 422, body
+
+
+@pytest.mark.parametrize("wanted", [[True, 24], [80, True], [80.0, 24], ["80", "24"], [0, 24]])
+def test_a_size_is_of_whole_numbers(wanted: object) -> None:
+    with pytest.raises(ValueError, match="whole numbers"):
+        size(wanted)

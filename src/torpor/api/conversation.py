@@ -211,8 +211,11 @@ async def say_goodbye(websocket: WebSocket, end: End) -> None:
 
 
 def size(wanted: object) -> TerminalSize:
+    wrong = f"a size is [columns, rows], whole numbers from 1 to {MOST_COLUMNS_OR_ROWS}"
     match wanted:
+        case [bool(), _] | [_, bool()]:
+            raise ValueError(wrong)
         case [int(columns), int(rows)] if min(columns, rows) > 0 and max(columns, rows) <= MOST_COLUMNS_OR_ROWS:
             return TerminalSize(columns, rows)
         case _:
-            raise ValueError(f"a size is [columns, rows], whole numbers from 1 to {MOST_COLUMNS_OR_ROWS}")
+            raise ValueError(wrong)

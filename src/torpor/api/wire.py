@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError, WithJsonSchema
 
 from torpor.domain.access import Share
 from torpor.domain.errors import Refused
@@ -38,6 +38,19 @@ MOST_WORDS = 1000
 """Of a command."""
 LONGEST_PROGRAM = 200
 """Of a program's name in the audit log."""
+
+
+def number(value: object) -> object:
+    """As JSON has it: neither `true` nor "1" is a number. (1.0 is an integer there.)"""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("it must be a number")  # noqa: TRY004 - pydantic asks for a ValueError
+    return value
+
+
+# In what is asked for. Pydantic would also take `true` and "yes" for numbers and booleans.
+Integer = Annotated[int, BeforeValidator(number)]
+Number = Annotated[float, BeforeValidator(number)]
+Boolean = StrictBool
 
 
 class Wire(BaseModel):
@@ -112,7 +125,7 @@ class EventOut(Wire):
 
 # Described here and refused where the rule stands, with a code of its own.
 Name = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": LONGEST_NAME, "description": NAME_RULE})]
-Ttl = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": LONGEST_TTL_S, "description": "Seconds."})]
+Ttl = Annotated[Integer, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": LONGEST_TTL_S, "description": "Seconds."})]
 
 
 class CreateWorkspace(Wire):
@@ -135,8 +148,8 @@ class ChangeWorkspace(Wire):
 
 class RecoverWorkspace(Wire):
     archive_key: Text | None = None
-    empty: bool = False
-    accept: bool = False
+    empty: Boolean = False
+    accept: Boolean = False
 
 
 class OperationOut(Wire):
@@ -214,7 +227,7 @@ class HoldWorkspace(Wire):
         Text, WithJsonSchema({"type": "string", "minLength": 1, "description": f"In at most {LONGEST_REASON} characters."})
     ]
     seconds: Annotated[
-        float, WithJsonSchema({"type": "number", "minimum": 1, "maximum": LONGEST_HOLD_S, "description": "For how long."})
+        Number, WithJsonSchema({"type": "number", "minimum": 1, "maximum": LONGEST_HOLD_S, "description": "For how long."})
     ]
 
 

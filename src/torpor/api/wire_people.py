@@ -4,12 +4,12 @@ import base64
 import binascii
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from torpor.accounts import Caller
-from torpor.api.wire import Text, Wire
+from torpor.api.wire import Boolean, Integer, Text, Wire, number
 from torpor.domain.access import Scope
 from torpor.domain.errors import Refused
 from torpor.domain.people import LONGEST_PASSWORD, LONGEST_USERNAME, SHORTEST_PASSWORD, USERNAME_RULE
@@ -49,7 +49,7 @@ class Me(Wire):
 class ChangePassword(Wire):
     old: Text | None = Field(None, max_length=LONGEST_PASSWORD)
     new: Text = Field(description=f"{SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
-    end_tokens: bool = Field(False, description="Whether every token ends as well; all other sessions do.")
+    end_tokens: Boolean = Field(False, description="Whether every token ends as well; all other sessions do.")
 
 
 class SessionOut(Wire):
@@ -69,7 +69,7 @@ class SessionList(Wire):
 class MakeToken(Wire):
     label: Text = Field(description="What it is for, in 1 to 100 characters.")
     scopes: list[Scope] = Field(max_length=20)
-    expires_in: int | None = Field(
+    expires_in: Integer | None = Field(
         None, description="Seconds; null: it lives until it is revoked. What a token makes does not live longer than itself."
     )
 
@@ -92,19 +92,22 @@ class TokenList(Wire):
     items: list[TokenOut]
 
 
+Limit = Annotated[int, Field(ge=0, le=LARGEST_LIMIT), BeforeValidator(number)]
+
+
 class CreateUser(Wire):
     username: Text = Field(description=USERNAME_RULE)
     password: Text | None = Field(None, description="null: no password lets this user in.")
-    is_admin: bool = False
-    max_running: int | None = Field(None, ge=0, le=LARGEST_LIMIT, description="null: as everybody.")
+    is_admin: Boolean = False
+    max_running: Limit | None = Field(None, description="null: as everybody.")
 
 
 class ChangeUser(Wire):
     """What is not named stays as it is."""
 
-    is_admin: bool = False
-    is_active: bool = True
-    max_running: int | None = Field(None, ge=0, le=LARGEST_LIMIT, description="null: as everybody.")
+    is_admin: Boolean = False
+    is_active: Boolean = True
+    max_running: Limit | None = Field(None, description="null: as everybody.")
     password: Text = Field("", description="Ends every session and every token of this user.")
 
 
