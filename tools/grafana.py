@@ -83,6 +83,13 @@ ROWS = (
         ),
     ),
     Row(
+        "Disk",
+        (
+            Panel("Free on the disk of the homes", (("min(torpor_disk_free_bytes)", "free"),), "bytes"),
+            Panel("Workspaces paused because it is almost full", (("sum(torpor_workspaces_paused)", "paused"),), kind="stat"),
+        ),
+    ),
+    Row(
         "Doors",
         (
             Panel("Requests at the proxy", ((_rate("proxy_requests_total", "outcome"), "{{outcome}}"),), "reqps"),

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Protocol, TypeAlias
 
 from torpor.domain.busy import Work
+from torpor.domain.disk import Disk
 from torpor.domain.records import ArchiveKey, Marker, Survey
 
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -282,6 +283,10 @@ class Runtime(Protocol):
 
     async def work(self) -> Mapping[str, Work]:
         """What the processes of each running container do, by workspace. A container that cannot be looked at is missing."""
+        ...
+
+    async def disk(self) -> Disk | None:
+        """The filesystem that new homes are made on; None where there is not one for all. Unavailable as for `observe`."""
         ...
 
     async def stop_all(self) -> None:

@@ -174,6 +174,13 @@ class Settings(BaseModel):
         "your own network: `10.1.2.3, fd12::/64`. Wins over workspace_blocked_networks; this machine itself stays closed.",
     )
 
+    disk_reserve: int = Field(
+        1024,
+        ge=0,
+        description="MiB that stay free on the disk of the homes, for database, bus and archives: below it no workspace "
+        "is started or restored, and below half of it those that write are paused. `0`: no such check.",
+    )
+
     @field_validator("public_url", "api_url", "oidc_issuer", mode="after")
     @classmethod
     def _is_an_origin(cls, value: str | None) -> str | None:
@@ -263,7 +270,12 @@ class Settings(BaseModel):
             max_retries=self.reconciler_max_retries,
             retry_base_s=self.reconciler_retry_backoff,
             retry_cap_s=self.reconciler_retry_backoff_max,
+            disk_reserve_bytes=self.disk_reserve_bytes,
         )
+
+    @property
+    def disk_reserve_bytes(self) -> int:
+        return self.disk_reserve << 20
 
     @property
     def retention(self) -> Retention:

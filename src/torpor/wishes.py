@@ -7,7 +7,7 @@ what they did is written down in the same transaction.
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -81,6 +81,10 @@ class Room:
     running: Sequence[str]
 
 
+async def no_disk_is_known(_needed_bytes: int) -> None:
+    return None
+
+
 class Wishes:
     def __init__(
         self,
@@ -91,13 +95,16 @@ class Wishes:
         new_id: Callable[[], str],
         hint: Callable[[str], None],
         using: Using | None = None,
+        require_space: Callable[[int], Awaitable[None]] = no_disk_is_known,
     ) -> None:
+        """`require_space`: returns when so many bytes more fit on the disk of the homes; Refused `disk_low` otherwise."""
         self.using = using or Using(store, new_id=new_id, hint=hint)
         self._store = store
         self._limits = limits
         self._ttls = ttls
         self._new_id = new_id
         self._hint = hint
+        self._require_space = require_space
 
     async def create(
         self,
@@ -125,6 +132,8 @@ class Wishes:
             standby_ttl_s=_check_ttl("standby_ttl", standby_ttl_s, self._ttls.standby_s),
             archive_ttl_s=_check_ttl("archive_ttl", archive_ttl_s, self._ttls.archive_s),
         )
+        if desired_state is Wish.RUNNING:
+            await self._require_space(0)
         # As it was said: defaults may change between two attempts.
         asked = Creation(new.id, _digest(name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s))
         async with self._naming(name) as writing:
@@ -197,6 +206,8 @@ class Wishes:
             _check_sayable(desired_state)
         standby_s = _check_ttl("standby_ttl", standby_ttl_s, found.standby_ttl_s)
         _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
+        if desired_state is not None:
+            await self._require_space_for(found, desired_state)
         change = WorkspaceChange(name, standby_ttl_s, archive_ttl_s, desired_state)
         async with self._naming(name or found.name) as writing:
             workspace = await self._locked(writing, caller, found, *deeds)
@@ -217,6 +228,8 @@ class Wishes:
     async def wake(self, caller: Caller, id_or_name: str) -> Workspace:
         """Somebody knocked. Many at once wish once; a refusal leaves the wish, and an error is for a person to clear."""
         found = await self.find(caller, id_or_name, Deed.OPEN)
+        if found.desired_state is not Wish.RUNNING and found.deleted_at is None:
+            await self._require_space_for(found, Wish.RUNNING)
         # Judged while the row is held: who finds it awake must not find out later that it was just put to sleep.
         async with self._store.writing() as writing:
             workspace = await self._locked(writing, caller, found, Deed.OPEN)
@@ -402,6 +415,14 @@ class Wishes:
     async def collection_requested(self, caller: Caller) -> None:
         """Somebody asked the leader to collect archives now."""
         await self._store.audit(caller.entry(Action.GC_REQUEST))
+
+    async def _require_space_for(self, found: Workspace, wish: Wish) -> None:
+        """Asked before anything is locked. The loop asks again, before it starts or restores anything."""
+        if wish in (Wish.RUNNING, Wish.STANDBY) and not found.volume_present and found.archive is not None:
+            sizes = {one.archive.key: one.home_bytes for one in await self._store.archives(found.id)}
+            await self._require_space(replace(found, archive_home_bytes=sizes.get(found.archive.key)).restore_bytes)
+        elif wish is Wish.RUNNING and not found.container_present:
+            await self._require_space(0)
 
     async def _locked(self, writing: Writing, caller: Caller, found: Workspace, *deeds: Deed) -> Workspace:
         """The row, held; what may be done with it may have changed since it was found."""

@@ -13,8 +13,9 @@ from tests.waiting import until
 from torpor.api.app import make_health_app
 from torpor.assemble.health import health
 from torpor.bus.redis import Bus
+from torpor.domain.disk import Disk
 from torpor.loops import Loop, begin, stop
-from torpor.runtimes.fake import FakeArchives, FakeWorld
+from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
 from torpor.settings import load
 from torpor.store.database import Database, Role
 
@@ -49,13 +50,17 @@ async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_turns
         bus = await Bus.open(redis_url)
         stack.push_async_callback(bus.close)
         here = await stack.enter_async_context(running(database_url))
-        checks = health(load({"HOME": str(tmp_path)}), database, FakeArchives(FakeWorld()), bus, here.coordinator)
+        world, settings = FakeWorld(), load({"HOME": str(tmp_path)})
+        checks = health(settings, database, FakeRuntime(world), FakeArchives(world), bus, here.coordinator)
         transport = httpx.ASGITransport(make_health_app(checks))
         client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://torpor"))
         stack.push_async_callback(stop, *begin(Loop("hanging", turn, interval_s=0.02, turn_s=0.06).run()))
 
         said = await answered(client, 200)
-        assert said["stalled_loops"] == []
+        assert (said["stalled_loops"], said["disk_low"]) == ([], None)
+        world.disk = Disk("/homes", 5 << 20)
+        said = await answered(client, 200)
+        assert "/homes) has 5.0 MiB free" in said["disk_low"]
         assert {"controller", "coordinator", "duty-0", "hanging", "lead", "membership"} <= said["loops"].keys()
         assert said["loops"]["controller"]["last_turn_age_seconds"] < 20
         hangs.set()

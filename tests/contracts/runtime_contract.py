@@ -449,6 +449,10 @@ class RuntimeContract:
             assert seen.container is None
             assert seen.volumes == {SeenVolume(1, marker_of(home))}
 
+    async def test_the_disk_of_the_homes_is_known_or_is_not_one(self, world: World) -> None:
+        disk = await world.runtime.disk()
+        assert disk is None or (disk.free_bytes > 0 and disk.path)
+
     async def test_what_runs_does_work_and_what_is_stopped_does_none(self, world: World) -> None:
         home = await running(world)
         work = (await world.runtime.work())[home.workspace_id]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.people import person
 from tests.waiting import until
 from torpor.accounts import Caller
+from torpor.assemble.engines import space_check
 from torpor.control.controller import Controller, Draws, Life, Listeners
 from torpor.control.execute import Hands
 from torpor.control.pace import Intervals
@@ -130,6 +131,7 @@ async def plant(
         ttls=Ttls(),
         new_id=lambda: str(uuid.uuid4()),
         hint=controller.hint,
+        require_space=space_check(FakeRuntime(world), knobs.disk_reserve_bytes),
     )
     loop = asyncio.create_task(controller.run()) if runs else None
     try:

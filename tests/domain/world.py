@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from tests.domain.builders import ID, KNOBS, NOW, foreign, half_made, look, unmarked, workspace
 
+from torpor.domain.disk import Disk
 from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Cancel, Rest, Run, Step
@@ -48,6 +49,8 @@ class World:
         self.row: Workspace = workspace(**({"created_at": NOW, "last_access_at": NOW, "phase_changed_at": NOW} | row))
         self.now: datetime = NOW
         self.epoch = 1
+        self.disk: Disk | None = None
+        self.reserve_bytes = 0
         self.homes: dict[int, str] = {}
         """Whole volumes and what is in them."""
         self.unmarked: dict[int, str] = {}
@@ -122,7 +125,8 @@ class World:
 
     def tick(self, progress: Progress | None = None, *, paused_s: float = 0) -> Step:
         report, self.report = self.report, None
-        now = replace(look(), now=self.now, epoch=self.epoch, in_flight=self.in_flight, paused_s=paused_s)
+        now = replace(look(), now=self.now, epoch=self.epoch, in_flight=self.in_flight, paused_s=paused_s, disk=self.disk)
+        now = replace(now, knobs=replace(now.knobs, disk_reserve_bytes=self.reserve_bytes))
         decision = reconcile(self.row, self.observe(), now, new_op_id=next(self._op_ids), report=report, progress=progress)
         if decision.change is not None:
             self._write(decision.change)

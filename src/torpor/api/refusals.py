@@ -61,6 +61,7 @@ STATUS_OF: Mapping[str, int] = {
     "limit_reached": 429,
     "too_many_sign_ins": 429,
     "too_many_streams": 429,
+    "disk_low": 507,
 }
 
 PROBLEM = "application/problem+json"

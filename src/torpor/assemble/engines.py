@@ -1,15 +1,17 @@
 """What runs workspaces, and where do their homes sleep?"""
 
+import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from torpor.archives.archives import HomeArchives
 from torpor.assemble.roles import EVERY_PART, Part
 from torpor.control.execute import Hands
-from torpor.domain.errors import Refused
+from torpor.domain.disk import require_space
+from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
 from torpor.ports import Archives, Limits, Program, Runtime
@@ -21,6 +23,8 @@ from torpor.settings import Settings
 from torpor.templates.catalogue import program, template
 
 MIB = 1 << 20
+# A disk that does not answer refuses nobody: the loop asks again before it acts.
+DISK_S = 2.0
 
 
 async def choose(
@@ -42,15 +46,13 @@ async def choose(
         )
     homes = HomeArchives(settings.archives_at)
     stack.push_async_callback(homes.close)
-    return ProcessRuntime(
-        settings.data,
-        options=Options(
-            grace_s=settings.workspace_stop_grace,
-            blocked_networks=settings.blocked_networks,
-            allowed_networks=settings.allowed_networks,
-        ),
-        on_change=on_change,
-    ), homes
+    options = Options(
+        grace_s=settings.workspace_stop_grace,
+        blocked_networks=settings.blocked_networks,
+        allowed_networks=settings.allowed_networks,
+        disk_reserve_bytes=settings.disk_reserve_bytes,
+    )
+    return ProcessRuntime(settings.data, options=options, on_change=on_change), homes
 
 
 async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfinement:
@@ -81,6 +83,20 @@ async def start(
             print(f"torpor: {headline(ability)}: {ability.what}: {ability.how}.{fix}", file=sys.stderr)
     if confined.summary:
         print(f"torpor: {confined.summary}", file=sys.stderr)
+
+
+def space_check(runtime: Runtime, reserve_bytes: int) -> Callable[[int], Awaitable[None]]:
+    """Refuses what does not fit on the disk of the homes, if that is known."""
+
+    async def check(needed_bytes: int) -> None:
+        try:
+            async with asyncio.timeout(DISK_S):
+                disk = await runtime.disk()
+        except (TimeoutError, Unavailable):
+            return
+        require_space(disk, reserve_bytes, needed_bytes)
+
+    return check
 
 
 def is_exclusive(runtime: Runtime) -> bool:

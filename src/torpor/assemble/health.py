@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from torpor.api.app import Health
 from torpor.bus.redis import Bus
 from torpor.control.coordinator import Coordinator
+from torpor.domain.disk import shortage
 from torpor.domain.errors import TorporError
 from torpor.loops import standings
-from torpor.ports import Archives
+from torpor.ports import Archives, Runtime
 from torpor.settings import Settings
 from torpor.store.database import Database
 from torpor.store.for_service import ServiceStore
@@ -25,13 +26,19 @@ STALE_LOOK_FACTOR = 3
 ANSWERS_WITHIN_S = 3.0
 
 
-def health(settings: Settings, database: Database, archives: Archives, bus: Bus, coordinator: Coordinator | None) -> Health:
+def health(
+    settings: Settings, database: Database, runtime: Runtime, archives: Archives, bus: Bus, coordinator: Coordinator | None
+) -> Health:
     """`coordinator`: of this process, if it controls."""
     service, began = ServiceStore(database), time.monotonic()
 
     async def ready() -> dict[str, Any]:
-        held_back, living, has_bus, has_archives = await asyncio.gather(
-            _told(_held_back(service)), _told(members(database)), _told(bus.reachable()), _told(archives.reachable())
+        held_back, living, has_bus, has_archives, disk = await asyncio.gather(
+            _told(_held_back(service)),
+            _told(members(database)),
+            _told(bus.reachable()),
+            _told(archives.reachable()),
+            _told(runtime.disk()),
         )
         leader = next((one.node_id for one in living or () if one.is_leader), None)
         said: dict[str, Any] = {
@@ -40,6 +47,8 @@ def health(settings: Settings, database: Database, archives: Archives, bus: Bus,
             "archive_store": bool(has_archives),
             "leader": leader,
             "held_back": held_back or [],
+            # It stops nothing that runs, so it is told and does not make this process unready.
+            "disk_low": shortage(disk, settings.disk_reserve_bytes),
             "stalled_loops": sorted(name for name, loop in standings().items() if loop.is_stalled),
             "loops": _loops_out(),
         }

@@ -114,6 +114,7 @@ async def _start(
         new_id=_new_id,
         hint=heard.everywhere,
         using=using,
+        require_space=engines.space_check(runtime, settings.disk_reserve_bytes),
     )
     revocations = Revocations(bus)
     confinement = await engines.confinement(settings, runtime)
@@ -139,7 +140,7 @@ async def _start(
     if Part.PROXY in parts:
         behind = Behind(ServiceStore(database), EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
         await stack.enter_async_context(doors.open(behind))
-    checks = health(settings, database, archives, bus, coordinator)
+    checks = health(settings, database, runtime, archives, bus, coordinator)
     app, events = make_health_app(checks), None
     if Part.API in parts:
         events = EventFeed(EventStore(database), feed, encode=partial(wire.workspace_json, hosts=doors.hosts))

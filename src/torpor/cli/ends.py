@@ -89,6 +89,7 @@ ADVICE: Mapping[str, str] = {
     "unknown_template": "`torpor templates` lists them",
     "command_required": "torpor create NAME --template command -- PROGRAM ARGUMENT...",
     "limit_reached": "`torpor limits` shows what is running, `torpor stop NAME` makes room",
+    "disk_low": "`torpor list` shows what each workspace uses, `torpor delete NAME` makes room",
 }
 
 # The command that lists what was not found, if that is no workspace.

@@ -6,7 +6,17 @@ from datetime import datetime
 from typing import Any
 
 from torpor.cli.shapes import Column, Drawn, Facts, Group, Table, Text, facts, line, table, text
-from torpor.cli.wording import ago, duration, escaped_line, outage_words, size, standing_words, times, trouble_words
+from torpor.cli.wording import (
+    ago,
+    awaits_space,
+    duration,
+    escaped_line,
+    outage_words,
+    size,
+    standing_words,
+    times,
+    trouble_words,
+)
 
 Record = Mapping[str, Any]
 
@@ -310,12 +320,16 @@ def _value(value: object) -> str:
 
 def _under_way(item: Record) -> Text:
     words = standing_words(item).partition(", ")[2]
+    if awaits_space(item):
+        return text(f"waits for free disk space ({trouble_words(item)})", "yellow")
     trouble = trouble_words(item) if item["operation"] != "NONE" or outage_words(item) else ""
     return text(f"{words} ({trouble})" if words and trouble else trouble or words or None)
 
 
 def _briefly(item: Record) -> str | None:
     """What is under way, or why nothing is: `STARTING 40 %, ActionFailed`."""
+    if awaits_space(item):
+        return "waits for disk space"
     operation = standing_words(item).partition(", ")[2]
     return ", ".join(word for word in (operation, item["error"]["reason"] if item["error"] else "") if word) or None
 

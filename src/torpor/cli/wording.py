@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from torpor.domain.records import OUTAGES
+from torpor.domain.records import DISK_LOW, OUTAGES
 
 NOTHING = "-"
 
@@ -99,6 +99,9 @@ def trouble_words(workspace: Mapping[str, Any]) -> str:
     """What went wrong and is tried again, or stands; empty when nothing did."""
     if outage := outage_words(workspace):
         return outage
+    if awaits_space(workspace):
+        message = workspace["conditions"]["policy.healthy"]["message"]
+        return escaped_line(f"{DISK_LOW}: {message}; it goes on by itself when there is enough")
     error = workspace["error"]
     if error is None:
         return ""
@@ -112,6 +115,11 @@ def outage_words(workspace: Mapping[str, Any]) -> str:
     if not healthy or healthy["reason"] not in OUTAGES:
         return ""
     return escaped_line(f"{healthy['message']}; it is tried again")
+
+def awaits_space(workspace: Mapping[str, Any]) -> bool:
+    """It is neither started nor restored, because the disk of the homes has too little free space."""
+    healthy = workspace["conditions"].get("policy.healthy")
+    return bool(healthy) and healthy["status"] == "True" and healthy["reason"] == DISK_LOW
 
 
 def change_line(workspace: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from torpor.control.holding_back import HoldingBack
 from torpor.control.lost_time import LostTime
 from torpor.control.pace import SOON_S, Intervals, Pace
 from torpor.control.telling import tell
+from torpor.domain.disk import Disk
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.judge import is_missed
 from torpor.domain.knobs import Knobs
@@ -43,6 +44,7 @@ from torpor.domain.planner import (
     Step,
     Store,
     Turn,
+    WaitForSpace,
 )
 from torpor.domain.reconcile import Decision, reconcile
 from torpor.domain.records import Change, Observation, Overtaken, Report, Survey, Workspace
@@ -62,6 +64,7 @@ MAX_FAILED_LOOKS = 5
 FIRST_REFUSAL_S = 0.02
 # A provider that hangs is as good as out.
 OBSERVING_S = 60.0
+DISK_S = 5.0
 TELLING_S = 2.0
 # How long a step of a look may take: a provider that hangs, or the statements before and after it.
 LOOK_S = OBSERVING_S + TURN_S
@@ -196,7 +199,7 @@ class Controller:
             raise
         turned()
         self._lost_time.looked(loaded.now)
-        decided = await self._decide_all(loaded, survey, landed)
+        decided = await self._decide_all(loaded, survey, landed, await self._look_at_disk())
         if await self._is_held_back(loaded, decided, survey, only):
             self._lost_time.held_back()
             return
@@ -222,11 +225,11 @@ class Controller:
         whole = self._attention.to_read(hold.shards) if not self._holding_back.is_latched else frozenset[int]()
         return await self._store.load_due(hold, whole=whole, also=self._attention.suspects | self._pace.along)
 
-    async def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed]) -> Decided:
+    async def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed], disk: Disk | None) -> Decided:
         decided: Decided = {}
         async for workspace in in_portions(loaded.workspaces):
             try:
-                decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now)
+                decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now, disk)
             except Exception:
                 # One bad workspace never stops another.
                 log.exception("decision_broke", workspace=workspace.id)
@@ -250,7 +253,9 @@ class Controller:
         if stirred:
             self._pace.hint(*stirred)
 
-    def _decide(self, workspace: Workspace, seen: Observation, landed: Landed | None, now: datetime) -> Decision:
+    def _decide(
+        self, workspace: Workspace, seen: Observation, landed: Landed | None, now: datetime, disk: Disk | None
+    ) -> Decision:
         flight = self._flights.of(workspace.id)
         look = Look(
             now=now,
@@ -260,6 +265,7 @@ class Controller:
             in_flight=flight is not None or self._flights.has_landed_since(workspace.id, landed),
             dice=self._draws.dice(),
             paused_s=self._owed_s(workspace, now),
+            disk=disk,
         )
         return reconcile(
             workspace,
@@ -326,6 +332,17 @@ class Controller:
         ours = [one for one in loaded.workspaces if one.operation is Operation.NONE or one.held_by == self._life.life]
         changes = [runtime_is_out(one, out.message, now=loaded.now, epoch=self._epoch_for(one, None)) for one in ours]
         await self._write([change for change in changes if change is not None])
+
+    async def _look_at_disk(self) -> Disk | None:
+        """None also where it cannot be asked: then nothing waits for space."""
+        if not self._knobs.disk_reserve_bytes:
+            return None
+        try:
+            async with asyncio.timeout(DISK_S):
+                return await self._runtime.disk()
+        except (TimeoutError, Unavailable) as error:
+            log.warning("disk_not_known", why=str(error) or "no answer in time")
+            return None
 
     async def _persist(self, decided: Decided) -> frozenset[str]:
         """Write what changed; the ids whose rows were no longer as they had been read, or would not be written."""
@@ -394,7 +411,8 @@ class Controller:
             self._looks_since_start[after.id] = seen + 1
             return SOON_S[seen] if seen < len(SOON_S) else active_s
         self._looks_since_start.pop(after.id, None)
-        waits = [active_s] if after.operation is not Operation.NONE or not decision.verdict.is_certain else []
+        is_active = after.operation is not Operation.NONE or not decision.verdict.is_certain or isinstance(step, WaitForSpace)
+        waits = [active_s] if is_active else []
         if isinstance(step, Rest) and step.until is not None and step.until > now:
             waits.append((step.until - now).total_seconds())
         elif after.due_at is not None and after.due_at > now:

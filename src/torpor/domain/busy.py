@@ -33,6 +33,8 @@ class Work:
     template: str
     cpu_s: float
     foregrounds: tuple[Foreground, ...] = ()
+    is_paused: bool = False
+    """Processes of it wait for disk space: they were at work, and will be again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ def remember(history: WorkHistory, work: Work, now: float) -> WorkHistory:
 
 def busy_with(history: WorkHistory, work: Work, now: float, *, foreground_ttl_s: float, counts_cpu: bool = True) -> str | None:
     """Return what the workspace is busy with, in words for people; None when it is not."""
+    if work.is_paused:
+        return "its processes wait for disk space"
     for one in work.foregrounds:
         seen = history.foregrounds[one.terminal, one.group]
         if now - seen.active_at < foreground_ttl_s:

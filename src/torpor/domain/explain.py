@@ -200,7 +200,7 @@ def _waiting(workspace: Workspace) -> Waiting | None:
         case Stage.REST:
             if workspace.due_at is not None and workspace.desired_state is Wish.RUNNING and workspace.phase is Phase.STANDBY:
                 return Waiting("its program to be started again after it ended", workspace.due_at)
-            return None
+            return Waiting("free disk space", None) if workspace.space_awaited is not None else None
         case Stage.BACKOFF:
             return Waiting(f"the next attempt after {workspace.attempts} failed", workspace.due_at)
         case Stage.CALL | Stage.SEE:
@@ -212,9 +212,11 @@ def _why(workspace: Workspace) -> str | None:
         since = workspace.outage.last_transition_time
         lasts = f", since {_instant(since)}" if since else ""
         return f"{workspace.outage.message}{lasts}. It is tried again until there is an answer."
+    if workspace.space_awaited is not None:
+        return f"{workspace.space_awaited}. It goes on by itself when there is enough free space."
     error = workspace.error
     if error is None:
-        return None
+        return f"{workspace.conditions.container_ready.message}." if workspace.is_paused else None
     tail = error.context.get("last_lines")
     said = f" It last wrote: {tail}" if tail else ""
     return f"{error.reason} in {error.operation}: {error.message}.{said}"
@@ -238,7 +240,8 @@ def _next(workspace: Workspace) -> str | None:
         return f"when that is seen, on towards {workspace.desired_state}"
     if workspace.phase is PHASE_OF_WISH[workspace.desired_state]:
         return None
-    return f"a step towards {workspace.desired_state} at the next look"
+    when = "when there is enough free space" if workspace.space_awaited is not None else "at the next look"
+    return f"a step towards {workspace.desired_state} {when}"
 
 
 def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_undeleted: bool) -> tuple[WayOut, ...]:

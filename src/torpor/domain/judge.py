@@ -6,8 +6,10 @@ A short ladder, ordered by priority. The order is the rule: deletion before erro
 from dataclasses import replace
 from datetime import datetime
 
+from torpor.domain.disk import PAUSED_MEANS
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.records import (
+    PAUSED,
     Condition,
     Conditions,
     ErrorInfo,
@@ -259,6 +261,8 @@ def _container_condition(container: SeenContainer | None, *, container_ready: bo
         return Condition(False, "Ended", f"exit code {container.ended.exit_code}")
     if is_adrift:
         return Condition(False, WITHOUT_VOLUME, "a container is present without any volume")
+    if container.is_paused:
+        return Condition(container_ready, PAUSED, PAUSED_MEANS)
     return Condition(True, "Ready") if container_ready else Condition(False, "NotReady", "its port does not answer yet")
 
 

@@ -30,3 +30,5 @@ class Knobs:
     quick_end_s: float = 60
     """An end after at least this long of being ready starts the count of quick ends anew."""
     max_quick_ends: int = 3
+    disk_reserve_bytes: int = 0
+    """Below so much free space no workspace is started or restored; 0: that is not asked."""

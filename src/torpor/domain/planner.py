@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from torpor.domain.backoff import backoff_s
+from torpor.domain.disk import Disk, shortage
 from torpor.domain.effects import NEXT_EFFECT, Effect
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, IS_RETRIED, Reason
 from torpor.domain.knobs import Knobs
@@ -126,6 +127,13 @@ class Postpone:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitForSpace:
+    """The disk of the homes has too little free space for the next operation: begin it when there is enough."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """The program ended by itself: it may be started again at `at`."""
 
@@ -147,7 +155,22 @@ class Recover:
 
 
 Step = (
-    Rest | Begin | Adopt | Run | Await | Store | Cancel | Turn | Finish | Retry | Again | Postpone | Restart | GiveUp | Recover
+    Rest
+    | Begin
+    | Adopt
+    | Run
+    | Await
+    | Store
+    | Cancel
+    | Turn
+    | Finish
+    | Retry
+    | Again
+    | Postpone
+    | WaitForSpace
+    | Restart
+    | GiveUp
+    | Recover
 )
 
 
@@ -164,6 +187,8 @@ class Look:
     """0 to 1, for the jitter of a retry."""
     paused_s: float = 0.0
     """For so long nobody could look, or the effect waited for its turn: no deadline ran meanwhile."""
+    disk: Disk | None = None
+    """Of the homes; None: not known."""
 
 
 def plan(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
@@ -181,37 +206,49 @@ def _plan_next(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
     if _ended_while_wanted(workspace, verdict):
         assert verdict.ended is not None
         return _plan_program_end(workspace, verdict.ended, look)
-    operation = _next_operation(workspace, verdict)
+    operation = NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
     if operation is Operation.NONE:
         return Rest()
     if operation is Operation.STARTING and workspace.due_at is not None and look.now < workspace.due_at:
         return Rest(until=workspace.due_at)
-    return Begin(operation)
+    short = _shortage(operation, workspace, verdict, look)
+    return WaitForSpace(short) if short is not None else Begin(operation)
 
 
-def _next_operation(workspace: Workspace, verdict: Verdict) -> Operation:
-    """What the table says; nothing while an error stands."""
+def _next_operation(workspace: Workspace, verdict: Verdict, look: Look) -> Operation:
+    """What the table says; nothing while an error stands, or while there is no space for it."""
     if verdict.error is not None and verdict.error.is_terminal:
         return Operation.NONE
-    return NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
+    operation = NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
+    return operation if _shortage(operation, workspace, verdict, look) is None else Operation.NONE
+
+
+def _shortage(operation: Operation, workspace: Workspace, verdict: Verdict, look: Look) -> str | None:
+    """Why there is no space for this operation. All others need next to nothing, or free space."""
+    reserve_bytes = look.knobs.disk_reserve_bytes
+    if operation is Operation.RESTORING:
+        return shortage(look.disk, reserve_bytes, workspace.restore_bytes)
+    if operation is Operation.STARTING and not verdict.container_present:
+        return shortage(look.disk, reserve_bytes)
+    return None
 
 
 def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
     operation, knobs, now = workspace.operation, look.knobs, look.now
     if DONE_WHEN[operation](workspace, verdict) and not look.in_flight:
         written_bytes = report.written_bytes if isinstance(report, SaidDone) else None
-        return Finish(_next_operation(workspace, verdict), written_bytes)
+        return Finish(_next_operation(workspace, verdict, look), written_bytes)
     if may_turn(workspace):
         if look.in_flight:
             return Cancel(f"the wish is now {workspace.desired_state}")
-        return Turn(_next_operation(workspace, verdict))
+        return Turn(_next_operation(workspace, verdict, look))
     if verdict.error is not None and verdict.error.is_terminal:
         # Found by the judge while something else was under way: a home or a container that is not what it must be.
         return Cancel(verdict.error.message) if look.in_flight else GiveUp(verdict.error, workspace.quick_ends)
     if not STANDS_ON[operation](workspace, verdict):
         if look.in_flight:
             return Cancel(f"what {operation} stood on has gone")
-        return Turn(_next_operation(workspace, verdict))
+        return Turn(_next_operation(workspace, verdict, look))
     if workspace.op_epoch != look.epoch and not look.in_flight:
         return Adopt()
     match report:
@@ -239,6 +276,10 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
 
 
 def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
+    is_about_to_act = workspace.stage in (Stage.CALL, Stage.BACKOFF)
+    if is_about_to_act and _shortage(workspace.operation, workspace, verdict, look) is not None:
+        # Let go, so that no deadline passes and no attempt is counted while it waits for space.
+        return Turn(Operation.NONE)
     match workspace.stage:
         case Stage.CALL:
             return Run(NEXT_EFFECT[workspace.operation](workspace, verdict))

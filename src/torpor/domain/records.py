@@ -55,6 +55,8 @@ class SeenContainer:
     """Its port answers."""
     ended: Ended | None = None
     """It is no longer running; what is left of it is not yet removed. Not a live container, so not *present*."""
+    is_paused: bool = False
+    """Processes of it are paused, because the disk is almost full. `ready` is then as it was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,11 @@ NOT_OBSERVED = Conditions(
     container_ready=Condition(False, "NotObserved"),
     healthy=Condition(True, "NotObserved"),
 )
+
+# The reason of `healthy` while nothing is in progress because the disk of the homes has too little free space for it.
+DISK_LOW = "DiskLow"
+# The reason of `container_ready` while processes of the workspace are paused because the disk is almost full.
+PAUSED = "Paused"
 
 # How each condition is called where clients see it.
 CONDITION_NAMES = {
@@ -234,6 +241,8 @@ class Workspace:
 
     shares: Mapping[str, str] = field(default_factory=dict, hash=False)
     """With whom it is shared: user name to `use` or `manage` (`torpor.domain.access`). Written by the service."""
+    archive_home_bytes: int | None = None
+    """Of the home in its archive, unpacked; None: not read."""
 
     @property
     def is_archived(self) -> bool:
@@ -256,6 +265,22 @@ class Workspace:
         """What it waits for and cannot be reached, why, and since when."""
         healthy = self.conditions.healthy
         return healthy if healthy.outage is not None else None
+
+    @property
+    def space_awaited(self) -> str | None:
+        """Why it is neither started nor restored: the disk of the homes has too little free space."""
+        healthy = self.conditions.healthy
+        return healthy.message if healthy.status and healthy.reason == DISK_LOW else None
+
+    @property
+    def is_paused(self) -> bool:
+        """It runs, and processes of it are paused, because the disk is almost full."""
+        return self.conditions.container_ready.reason == PAUSED
+
+    @property
+    def restore_bytes(self) -> int:
+        """What its home takes once it is restored, as far as that is known."""
+        return self.archive_home_bytes or 0
 
     @property
     def progress(self) -> int | None:

@@ -26,8 +26,10 @@ from torpor.domain.planner import (
     Step,
     Store,
     Turn,
+    WaitForSpace,
 )
 from torpor.domain.records import (
+    DISK_LOW,
     AttemptClosed,
     AttemptOpened,
     Change,
@@ -145,6 +147,9 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
                 deadline_at=_deadline(seen.operation, look),
             )
             return Change(workspace, later, closed=_closed(seen, Outcome.ABANDONED, message))
+        case WaitForSpace(message):
+            low = replace(seen.conditions.healthy, reason=DISK_LOW, message=message)
+            return Change(workspace, replace(seen, conditions=replace(seen.conditions, healthy=low)))
         case Restart(at, quick_ends):
             return Change(workspace, replace(seen, due_at=at, quick_ends=quick_ends))
         case GiveUp(error, quick_ends):

@@ -125,6 +125,8 @@ def _title(workspace: Workspace, stands: Standing) -> str:
 
 
 def _words(workspace: Workspace, stands: Standing) -> str:
+    if stands is Standing.WAKING and workspace.space_awaited is not None:
+        return f"It waits for disk space: {workspace.space_awaited}. It goes on by itself when there is enough."
     if stands is Standing.WAKING and workspace.operation is Operation.NONE:
         # RUNNING and yet not to be reached, or wished and not yet begun: seen between two looks, and over in a moment.
         return "It is about to begin."

@@ -242,6 +242,8 @@ class House:
         if refused.code == "limit_reached":
             room = f"{self._hosts.base_url}{ROOM}?{urlencode(_way_back(asked))}"
             return self._say(asked, pages.over_limit(self._hosts, asked.to.name, refused.message, room))
+        if refused.code == "disk_low":
+            return self._say(asked, pages.disk_low(self._hosts, asked.to.name, refused.message))
         # It is not as it was a moment ago: in an error, deleted, or not theirs any more.
         workspace = await self._routes.find(asked.to.name, at_most_s_old=0)
         return self._after_waking(asked, visitor, Stand(workspace, self._waking.standing(workspace)))

@@ -21,6 +21,8 @@ class Outcome(StrEnum):
     """It was shown how the workspace wakes, or could not wait for the end of that."""
     OVER_LIMIT = "over_limit"
     """One more must not run."""
+    DISK_LOW = "disk_low"
+    """The disk of the homes has too little free space for one more."""
     ASLEEP = "asleep"
     """What may not wake it asked for a workspace that sleeps, or one that nobody can wake."""
     UNKNOWN = "unknown"

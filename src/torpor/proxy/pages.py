@@ -24,6 +24,7 @@ from torpor.proxy.outcomes import Outcome
 from torpor.proxy.route import Standing
 
 AGAIN_S = 4
+DISK_AGAIN_S = 15
 WAKING_RETRY_S = 2
 # For programs: nothing is under way, so it takes somebody's word and then a while.
 ASLEEP_RETRY_S = 30
@@ -136,6 +137,18 @@ def over_limit(hosts: Hosts, name: str, message: str, room: str) -> Notice:
         go_on_to=room,
         retry_s=ASLEEP_RETRY_S,
         outcome=Outcome.OVER_LIMIT,
+    )
+
+
+def disk_low(hosts: Hosts, name: str, message: str) -> Notice:
+    return Notice(
+        503,
+        f"There is no disk space for {name} just now",
+        (_sentence(message), OnPage("This page tries again by itself.")),
+        links=(dashboard(hosts, name),),
+        again_s=DISK_AGAIN_S,
+        retry_s=ASLEEP_RETRY_S,
+        outcome=Outcome.DISK_LOW,
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from torpor.domain.busy import Work
+from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.names import volume_name
 from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
@@ -78,6 +79,7 @@ class FakeContainer:
     """Of whoever started it."""
     ready: bool = True
     ended: Ended | None = None
+    is_paused: bool = False
 
 
 class Entry(NamedTuple):
@@ -113,6 +115,8 @@ class FakeWorld:
     starts_ready: bool = True
     work: dict[str, Work] = field(default_factory=dict)
     """What the processes of a container are said to do, by workspace."""
+    disk: Disk | None = None
+    """On which homes are said to be."""
     runtime_out: bool = False
     archives_out: bool = False
     observed_slowly_s: float = 0.0
@@ -153,7 +157,11 @@ class FakeRuntime:
                 volumes.setdefault(home.workspace_id, set()).add(volume.seen(home))
         containers = {
             workspace_id: SeenContainer(
-                held.container.home.generation, held.container.revision, held.ready and held.ended is None, held.ended
+                held.container.home.generation,
+                held.container.revision,
+                held.ready and held.ended is None,
+                held.ended,
+                held.is_paused,
             )
             for workspace_id, held in self._world.containers.items()
             if only is None or workspace_id in only
@@ -278,6 +286,10 @@ class FakeRuntime:
         running = {name: held for name, held in self._world.containers.items() if held.ended is None}
         idle = {name: Work(held.container.program.template, 0.0) for name, held in running.items()}
         return {name: self._world.work.get(name, work) for name, work in idle.items()}
+
+    async def disk(self) -> Disk | None:
+        self._require_provider()
+        return self._world.disk
 
     async def stop_all(self) -> None:
         self._world.containers.clear()

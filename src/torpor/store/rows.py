@@ -80,6 +80,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         error_count=row["error_count"],
         quick_ends=row["quick_ends"],
         shares=row["shares"],
+        archive_home_bytes=row.get("archive_home_bytes"),
     )
 
 

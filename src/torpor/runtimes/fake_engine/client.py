@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torpor.domain.busy import Work
+from torpor.domain.disk import Disk
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
 from torpor.loops import Loop, begin, heeding_cancellation, stop
@@ -257,6 +258,10 @@ class RemoteFake:
 
     async def work(self) -> Mapping[str, Work]:
         return {name: Work(template, cpu_s) for name, template, cpu_s in await self._line.look("work")}
+
+    async def disk(self) -> Disk | None:
+        said = await self._line.look("disk")
+        return Disk(*said) if said is not None else None
 
     async def stop_all(self) -> None:
         """The engine holds its containers by itself."""

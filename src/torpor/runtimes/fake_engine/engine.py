@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torpor.domain.disk import Disk
 from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.records import ArchiveKey, Ended, Marker
 from torpor.ports import Fence, Home
@@ -72,7 +73,13 @@ class _Engine:
 
     def set(self, said: Mapping[str, Any]) -> None:
         for name, value in said.items():
-            setattr(self.world, name, address_of(value) if name == "address" else value)
+            match name:
+                case "address":
+                    self.world.address = address_of(value)
+                case "disk":
+                    self.world.disk = Disk(*value)
+                case _:
+                    setattr(self.world, name, value)
 
     def end_program(self, workspace_id: str, exit_code: int, last_lines: str) -> None:
         self.world.containers[workspace_id].ended = Ended(exit_code, last_lines)
@@ -97,6 +104,11 @@ class _Engine:
 
 async def _work(engine: _Engine) -> Words:
     return [[name, work.template, work.cpu_s] for name, work in (await engine.runtime.work()).items()]
+
+
+async def _disk(engine: _Engine) -> Words | None:
+    disk = await engine.runtime.disk()
+    return [disk.path, disk.free_bytes] if disk is not None else None
 
 
 async def _logs(engine: _Engine, workspace_id: str, tail: int) -> Words:
@@ -159,6 +171,7 @@ LOOKS: Mapping[str, Verb] = {
     "world": lambda engine, _: engine.runtime.world(),
     "observe": lambda engine, _, only: _observe(engine, only),
     "work": lambda engine, _: _work(engine),
+    "disk": lambda engine, _: _disk(engine),
     "execute": lambda engine, _, *said: _execute(engine, *said),
     "require_running": lambda engine, _, workspace_id: _require_running(engine, workspace_id),
     "logs": lambda engine, _, *said: _logs(engine, *said),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torpor.domain.disk import Disk
 from torpor.domain.records import Marker
 from torpor.ports import Address, Home
 from torpor.runtimes.fake import Entry
@@ -59,6 +60,7 @@ class RemoteFate:
         effects_s: float | None = None,
         observed_slowly_s: float | None = None,
         address: Address | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """What is not named stays as it is."""
         said = {
@@ -68,6 +70,7 @@ class RemoteFate:
             "effects_s": effects_s,
             "observed_slowly_s": observed_slowly_s,
             "address": address_words(address),
+            "disk": [disk.path, disk.free_bytes] if disk is not None else None,
         }
         await self._line.look("set", {name: value for name, value in said.items() if value is not None})
 

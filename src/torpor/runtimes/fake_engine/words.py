@@ -100,7 +100,8 @@ def _seen_volume(seen: SeenVolume) -> Words:
 
 
 def _seen_container(seen: SeenContainer) -> Words:
-    return [seen.generation, seen.revision, seen.ready, [seen.ended.exit_code, seen.ended.last_lines] if seen.ended else None]
+    ended = [seen.ended.exit_code, seen.ended.last_lines] if seen.ended else None
+    return [seen.generation, seen.revision, seen.ready, ended, seen.is_paused]
 
 
 def survey_of(words: Words) -> Survey:
@@ -113,8 +114,8 @@ def _observation_of(volumes: Words, container: Words | None) -> Observation:
     )
     if container is None:
         return Observation(seen)
-    generation, revision, ready, ended = container
-    return Observation(seen, SeenContainer(generation, revision, ready, Ended(*ended) if ended else None))
+    generation, revision, ready, ended, is_paused = container
+    return Observation(seen, SeenContainer(generation, revision, ready, Ended(*ended) if ended else None, is_paused))
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,6 +25,8 @@ class Options:
     """Of either stream; a command that writes more is ended and refused, because its answer is held in memory.
 
     Streams (`start_command`) have no such limit."""
+    disk_reserve_bytes: int = 0
+    """Below half of so much free space processes that write to it are paused; 0: never."""
     nameservers: tuple[str, ...] = ()
     """For workspaces; by default those of this machine that are not on its loopback."""
     blocked_networks: tuple[str, ...] = BLOCKED

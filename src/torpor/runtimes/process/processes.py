@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -64,6 +64,47 @@ def kill(identity: Identity) -> None:
 
 def ask_to_end(identity: Identity) -> None:
     send(identity.pid, signal.SIGTERM, if_still=lambda: identify(identity.pid) == identity)
+
+
+def suspend(identity: Identity) -> bool:
+    """Whether it was stopped; not when it has ended, or when something else has stopped it already."""
+    try:
+        if stat_fields(identity.pid)[0] in "TtZX":
+            return False
+    except (OSError, IndexError):
+        return False
+    send(identity.pid, signal.SIGSTOP, if_still=lambda: identify(identity.pid) == identity)
+    return is_alive(identity)
+
+
+def resume(identity: Identity) -> None:
+    send(identity.pid, signal.SIGCONT, if_still=lambda: identify(identity.pid) == identity)
+
+
+def below(roots: Mapping[str, int]) -> dict[str, set[int]]:
+    """Everything below each of these processes, from one look at all of them."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in everyone().items():
+        children.setdefault(parent, []).append(pid)
+    found: dict[str, set[int]] = {}
+    for name, root in roots.items():
+        found[name], to_visit = set(), list(children.get(root, ()))
+        while to_visit:
+            pid = to_visit.pop()
+            if pid not in found[name]:
+                found[name].add(pid)
+                to_visit += children.get(pid, ())
+    return found
+
+
+def written_bytes(pid: int) -> int | None:
+    """What it has written to disks so far, together with children that it has waited for; None where that is not told."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "write_bytes":
+                return int(value)
+    return None
 
 
 def everyone() -> dict[int, tuple[int, int]]:

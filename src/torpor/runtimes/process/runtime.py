@@ -17,12 +17,15 @@ from weakref import WeakValueDictionary
 import structlog
 
 from torpor.domain.busy import Work
+from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
+from torpor.loops import begin, stop
 from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
 from torpor.runtimes.process import abilities, agent_client, cgroups, logs, package_indexes, processes
 from torpor.runtimes.process.abilities import Ability, Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
+from torpor.runtimes.process.disk_guard import DiskGuard
 from torpor.runtimes.process.jobs import Job
 from torpor.runtimes.process.network import Veths
 from torpor.runtimes.process.options import Options
@@ -73,6 +76,7 @@ class ProcessRuntime:
         self._fire = ThreadPoolExecutor(1, "burn")
         self._burning: set[asyncio.Future[None]] = set()
         self._stuck: asyncio.Future[dict[str, frozenset[SeenVolume]]] | None = None
+        self._guard: asyncio.Task[None] | None = None
 
     # ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,9 +106,15 @@ class ProcessRuntime:
                 raise Hopeless(f"the process runtime cannot start in {self.places.data}: {error}") from error
             raise
         self._equipment = Equipment(self.places, self._options, confinement, groups, veths, notices)
+        if self._options.disk_reserve_bytes:
+            guard = DiskGuard(self._volumes.disk, self._options.disk_reserve_bytes, self._containers, self._on_change)
+            [self._guard] = begin(guard.run())
 
     async def close(self) -> None:
         """Everything ended, nothing left in the machine's network and groups; homes stay."""
+        if self._guard is not None:
+            await stop(self._guard)
+            self._guard = None
         try:
             await self.stop_all()
         except Unavailable as error:
@@ -254,13 +264,24 @@ class ProcessRuntime:
 
     async def _look_at(self, workspace_id: str) -> SeenContainer | None:
         supervisor = self._containers[workspace_id]
-        ready = supervisor.is_running and await agent_client.port_answers(supervisor.control, self._options.probe_s)
+        ready = supervisor.is_running and await self._answers(supervisor)
         if self._containers.get(workspace_id) is not supervisor:
             return None if workspace_id not in self._containers else await self._look_at(workspace_id)
         if not supervisor.is_running and supervisor.ended is None:
             return None  # ended at our wish, and whoever wished it has not yet come to forget it
         wanted = supervisor.container
-        return SeenContainer(wanted.home.generation, wanted.revision, ready and supervisor.ended is None, supervisor.ended)
+        is_paused = supervisor.is_paused and supervisor.ended is None
+        return SeenContainer(
+            wanted.home.generation, wanted.revision, ready and supervisor.ended is None, supervisor.ended, is_paused
+        )
+
+    async def _answers(self, supervisor: Supervisor) -> bool:
+        """A program that is paused is as it was: nothing is to be concluded from its silence."""
+        if not supervisor.is_paused:
+            ready = await agent_client.port_answers(supervisor.control, self._options.probe_s)
+            if not supervisor.is_paused:  # meanwhile
+                supervisor.was_ready = ready
+        return supervisor.was_ready
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
         supervisor = self._containers.get(workspace_id)
@@ -412,14 +433,20 @@ class ProcessRuntime:
         found = await asyncio.to_thread(lambda: {name: supervisor.work() for name, supervisor in supervisors.items()})
         return {name: work for name, work in found.items() if work is not None}
 
+    async def disk(self) -> Disk | None:
+        try:
+            return await asyncio.to_thread(self._volumes.disk)
+        except OSError as error:
+            raise Unavailable(f"the disk of {self.places.volumes} cannot be asked: {error}") from error
+
     async def stop_all(self) -> None:
-        async def stop(workspace_id: str) -> None:
+        async def stop_one(workspace_id: str) -> None:
             async with self._door(workspace_id):
                 if (supervisor := self._containers.get(workspace_id)) is not None:
                     await supervisor.stop(self._options.grace_s)
                     self._containers.pop(workspace_id, None)
 
-        outcomes = await asyncio.gather(*map(stop, list(self._containers)), return_exceptions=True)
+        outcomes = await asyncio.gather(*map(stop_one, list(self._containers)), return_exceptions=True)
         for error in outcomes:
             if error is not None:
                 raise error

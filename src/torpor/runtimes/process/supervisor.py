@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -88,6 +88,10 @@ class Supervisor:
         self._spawned: Spawned | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._agent: processes.Identity | None = None
+        self._paused: set[processes.Identity] = set()
+        self.was_ready = False
+        """At the last look at which no process of it was paused."""
         self._gone = asyncio.Event()
         self.bridge = str(self._directory / "bridge")
         self.address = Address(unix_path=self.bridge)
@@ -129,10 +133,12 @@ class Supervisor:
             info_end.close()
             processes.record(self._equipment.places.records, self._name, spawned.pid)
             self._tasks = [asyncio.ensure_future(self._keep_log(spawned)), asyncio.ensure_future(self._watch(spawned))]
+            agent = spawned.pid
             if confinement.bubblewrap is not None:
                 agent = await born(info)
                 if self._equipment.veths is not None:
                     await self._equipment.veths.connect(self._id, agent)
+            self._agent = processes.identify(agent)
             spawned.tell(self._orders(user, port, sockets).line())
             self._tasks.append(asyncio.ensure_future(self._tell_when_ready()))
 
@@ -281,7 +287,36 @@ class Supervisor:
             pids = {one.pid for one in processes.marked(self._mark)}
         cpu_s, foregrounds = cpu_and_foregrounds(pids)
         counted_s = cgroups.cpu_s(self._name) if cgroups is not None else None
-        return Work(self.container.program.template, cpu_s if counted_s is None else counted_s, foregrounds)
+        used_s = cpu_s if counted_s is None else counted_s
+        return Work(self.container.program.template, used_s, foregrounds, self.is_paused)
+
+    # ── pausing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_paused(self) -> bool:
+        return bool(self._paused)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def agent(self) -> processes.Identity | None:
+        """Its parents and itself are ours and are never paused: commands and the end of the workspace go through it."""
+        return self._agent if self.is_running else None
+
+    def pause(self, pids: Iterable[int]) -> None:
+        """Stop these, parents first, so that no shell takes its command for stopped by its user. Blocks, but not for long."""
+        found = [known for pid in pids if (known := processes.identify(pid)) is not None]
+        for one in sorted(found, key=lambda known: known.start_time):
+            if one not in self._paused and processes.suspend(one):
+                self._paused.add(one)
+
+    def go_on(self) -> None:
+        """Continue what was paused, children first; nothing that others have stopped. Blocks, but not for long."""
+        for one in sorted(self._paused, key=lambda known: known.start_time, reverse=True):
+            processes.resume(one)
+        self._paused.clear()
 
     def reopened(self, revision: int) -> None:
         """Asked for again while it runs: it is the container of this revision now."""
@@ -295,6 +330,8 @@ class Supervisor:
             return
         self._stopping = self._stopping or not self._gone.is_set()
         if not self._gone.is_set():
+            # What is paused could not end in good order.
+            self.go_on()
             self._spawned.tell(f"stop {grace_s}\n".encode())
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), grace_s + 1.0)

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Marker, SeenVolume
 from torpor.ports import Fence, Home
@@ -106,6 +107,10 @@ class Volumes:
             fault += ", and the home's folder is empty"
         is_illegible = not volume_files.is_half_made(volume)
         return SeenVolume(home.generation, None, is_illegible, fault, str(inner), has_home=is_ours and folder is not False)
+
+    def disk(self) -> Disk:
+        found = os.statvfs(self._places.volumes)
+        return Disk(str(self._places.volumes), found.f_bavail * found.f_frsize)
 
     def opened(self, home: Home) -> int | Illegible:
         """The highest revision that it was ever started with."""

@@ -129,6 +129,7 @@ SELECT clock_timestamp() AS read_at,
 -- name: load_these
 -- The workspaces named, whole, and whether they are ours to touch: of our shards and not in another's hands, or in ours.
 SELECT workspaces.*, users.username AS owner, clock_timestamp() AS read_at,
+       (SELECT home_bytes FROM archives WHERE archives.key = workspaces.archive_key) AS archive_home_bytes,
        (CASE WHEN workspaces.operation = 'NONE' THEN workspaces.shard = ANY ($2::smallint[])
              WHEN workspaces.held_by = $1 THEN true
              ELSE workspaces.shard = ANY ($2::smallint[]) AND NOT is_held_by_another(workspaces.held_by, $1)
