@@ -1,7 +1,8 @@
 """Do owners get their slots, and is none lost when an effect is cancelled?"""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.waiting import until
 from torpor.control.flights import LANE_OF, SLOTS_PER_PARALLEL, Lane
 from torpor.control.slots import Slots
 from torpor.domain.effects import Effect
+from torpor.loops import stop
 
 pytestmark = pytest.mark.anyio
 
@@ -47,68 +49,77 @@ class Work:
                 self.running.remove(name)
 
 
+@asynccontextmanager
+async def work_on(capacity: int) -> AsyncIterator[Work]:
+    work = Work(capacity)
+    try:
+        yield work
+    finally:
+        await stop(*work.tasks.values())
+
+
 async def test_one_owner_leaves_room_for_another() -> None:
-    work = Work(4)
-    await work.begin("ada-1", "ada-2", "ada-3", "ada-4", "ben-1")
-    assert work.running == ["ada-1", "ada-2", "ben-1"]
-    await work.end("ben-1")
-    assert work.running == ["ada-1", "ada-2"]
-    await work.end("ada-1")
-    assert work.running == ["ada-2", "ada-3"]
+    async with work_on(4) as work:
+        await work.begin("ada-1", "ada-2", "ada-3", "ada-4", "ben-1")
+        assert work.running == ["ada-1", "ada-2", "ben-1"]
+        await work.end("ben-1")
+        assert work.running == ["ada-1", "ada-2"]
+        await work.end("ada-1")
+        assert work.running == ["ada-2", "ada-3"]
 
 
 async def test_a_slot_that_becomes_free_goes_to_the_owner_with_the_fewest() -> None:
-    work = Work(4)
-    await work.begin("ada-1", "ben-1", "ben-2", "eve-1", "ada-2", "zoe-1")
-    await work.end("eve-1")
-    assert work.running == ["ada-1", "ben-1", "ben-2", "zoe-1"], "ada-2 came first, but zoe has none"
+    async with work_on(4) as work:
+        await work.begin("ada-1", "ben-1", "ben-2", "eve-1", "ada-2", "zoe-1")
+        await work.end("eve-1")
+        assert work.running == ["ada-1", "ben-1", "ben-2", "zoe-1"], "ada-2 came first, but zoe has none"
 
 
 async def test_owners_take_turns_at_a_single_slot() -> None:
-    work = Work(1)
-    await work.begin("ada-1", "ada-2", "ada-3", "ben-1")
-    order = []
-    for _ in range(4):
-        order += work.running
-        await work.end(work.running[0])
-    assert order == ["ada-1", "ben-1", "ada-2", "ada-3"]
+    async with work_on(1) as work:
+        await work.begin("ada-1", "ada-2", "ada-3", "ben-1")
+        order = []
+        for _ in range(4):
+            order += work.running
+            await work.end(work.running[0])
+        assert order == ["ada-1", "ben-1", "ada-2", "ada-3"]
 
 
 async def test_one_that_is_cancelled_while_it_waits_takes_no_slot() -> None:
-    work = Work(1)
-    await work.begin("ada-1", "ben-1", "eve-1")
-    work.tasks["ben-1"].cancel()
-    await work.settled()
-    await work.end("ada-1")
-    assert work.running == ["eve-1"]
-    await work.end("eve-1")
-    await work.begin("ada-2")
-    assert work.running == ["ada-2"]
-
-
-async def test_one_that_is_cancelled_in_the_moment_it_is_given_a_slot_gives_it_back() -> None:
-    for cancels_first in (True, False):
-        work = Work(1)
+    async with work_on(1) as work:
         await work.begin("ada-1", "ben-1", "eve-1")
-        # Both in one turn of the loop, in either order.
-        work.ends["ada-1"].set()
-        if cancels_first:
-            work.tasks["ben-1"].cancel()
-        with suppress(asyncio.CancelledError):
-            await work.tasks["ada-1"]
-        if not cancels_first:
-            work.tasks["ben-1"].cancel()
-        await until(lambda work=work: work.running == ["eve-1"])  # type: ignore[misc]
+        work.tasks["ben-1"].cancel()
+        await work.settled()
+        await work.end("ada-1")
+        assert work.running == ["eve-1"]
         await work.end("eve-1")
         await work.begin("ada-2")
         assert work.running == ["ada-2"]
 
 
+async def test_one_that_is_cancelled_in_the_moment_it_is_given_a_slot_gives_it_back() -> None:
+    for cancels_first in (True, False):
+        async with work_on(1) as work:
+            await work.begin("ada-1", "ben-1", "eve-1")
+            # Both in one turn of the loop, in either order.
+            work.ends["ada-1"].set()
+            if cancels_first:
+                work.tasks["ben-1"].cancel()
+            with suppress(asyncio.CancelledError):
+                await work.tasks["ada-1"]
+            if not cancels_first:
+                work.tasks["ben-1"].cancel()
+            await until(lambda work=work: work.running == ["eve-1"])  # type: ignore[misc]
+            await work.end("eve-1")
+            await work.begin("ada-2")
+            assert work.running == ["ada-2"]
+
+
 async def test_one_that_is_cancelled_at_work_gives_its_slot_back() -> None:
-    work = Work(1)
-    await work.begin("ada-1", "ben-1")
-    work.tasks["ada-1"].cancel()
-    await until(lambda: work.running == ["ben-1"])
+    async with work_on(1) as work:
+        await work.begin("ada-1", "ben-1")
+        work.tasks["ada-1"].cancel()
+        await until(lambda: work.running == ["ben-1"])
 
 
 def test_every_effect_has_a_lane_and_every_lane_has_slots() -> None:
