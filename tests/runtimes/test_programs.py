@@ -2,20 +2,23 @@
 
 import asyncio
 import base64
+import functools
 import hashlib
 import os
 import subprocess
 import sys
+import threading
 import zipfile
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.contracts.runtime_contract import FENCE, LIMITS, unheard, until_ended
-from tests.runtimes.conftest import Machine
+from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed
 from torpor.ports import Container, Home, Program
-from torpor.runtimes.process import programs
+from torpor.runtimes.process import Options, programs
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +81,27 @@ async def test_a_script_runs_inside_wherever_it_was_made(
     begun = asyncio.get_running_loop().time()
     await machine.runtime.ensure_running(container(one, packages, "{programs}/bin/greeter"), FENCE, unheard)
     assert asyncio.get_running_loop().time() - begun < 2
+
+
+async def test_what_is_closed_to_workspaces_is_open_to_the_installer(
+    make_machine: MakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Templates come from an index in a private network, too: Torpor itself fetches what they need."""
+    if programs.find_uv() is None:
+        pytest.skip("uv is not installed")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    machine = make_machine(Options(grace_s=2.0, blocked_networks=("0.0.0.0/0", "::/0")))
+    await machine.process.start()
+    home = await machine.home()
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(wheel(tmp_path).parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        package = f"greeter @ http://127.0.0.1:{server.server_port}/greeter-1.0-py3-none-any.whl"
+        await machine.runtime.ensure_running(container(home, (package,), "{programs}/bin/greeter"), FENCE, unheard)
+        server.shutdown()
+    seen = await until_ended(machine, home)
+    assert seen.ended is not None
+    assert seen.ended.exit_code == 0, seen.ended
 
 
 async def test_what_cannot_be_installed_says_why_and_leaves_nothing(machine: Machine, tmp_path: Path) -> None:
