@@ -1,12 +1,15 @@
 """Can no client fill the memory of the API, or hold its loop, with what it sends?"""
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.api.live import Live, calling, live
 from torpor.api import bodies
@@ -108,3 +111,79 @@ async def test_a_body_that_does_not_arrive_in_time_is_refused(here: Live, monkey
     reader, writer = await raw(here.path, head, b"{")
     assert await answer_of(reader) == (408, "too_slow")
     writer.close()
+
+
+def filled(before: str, part: str, after: str, size: int) -> bytes:
+    """A body of nearly so many bytes."""
+    return (before + part * ((size - len(before) - len(after)) // len(part)) + after).encode()
+
+
+def names(size: int) -> bytes:
+    return ("{" + ",".join(f'"{number:06x}":1' for number in range(size // 11 - 1)) + "}").encode()
+
+
+EXPENSIVE = {
+    "lists": filled("[", "[],", "[]]", LONGEST_BYTES),
+    "lists in a field": filled('{"label":"a","scopes":[', "[],", "[]]}", LONGEST_BYTES),
+    "unknown names": names(LONGEST_BYTES),
+    "as many unknown names as are parsed": names(600 * 11),
+    "numbers": filled("[", "1e5,", "0]", LONGEST_BYTES),
+    "long numbers": filled("[", "9" * 4000 + ",", "0]", LONGEST_BYTES),
+    "depth": filled("", "[", "", LONGEST_BYTES),
+    "escapes": filled('"', "a\\n", '"', LONGEST_BYTES),
+    "lists behind quotes": filled('["\\\\","\\"",', "[],", "[]]", LONGEST_BYTES),
+    "lists in UTF-16": b"\xff\xfe" + filled('["\u2222",', "[],", "[]]", LONGEST_BYTES // 2 - 1).decode().encode("utf-16-le"),
+}
+
+
+async def test_the_most_expensive_bodies_do_not_hold_the_loop(here: Live) -> None:
+    """It took 100 ms to parse 64 KiB of lists, and an answer of 600 KB named each of 6,500 unknown names."""
+
+    async def longest_turn_s(until: asyncio.Event) -> float:
+        """CPU time of this thread between two of its turns: what others do on this machine does not count."""
+        longest, last = 0.0, time.thread_time()
+        while not until.is_set():
+            await asyncio.sleep(0)
+            longest, last = max(longest, time.thread_time() - last), time.thread_time()
+        return longest
+
+    shown = {"Authorization": f"Bearer {here.people['bob'].token}", **JSON}
+    held_s: dict[str, float] = {}
+    longest: dict[str, int] = {}
+    async with calling(here.path) as client:
+        await client.post("/api/v1/tokens", headers=shown, content=b"{}")
+        for what, body in EXPENSIVE.items():
+            gc.collect()
+            is_over = asyncio.Event()
+            watching = asyncio.create_task(longest_turn_s(is_over))
+            answers = [await client.post("/api/v1/tokens", headers=shown, content=body) for _ in range(5)]
+            is_over.set()
+            assert {(one.status_code, one.json()["code"]) for one in answers} == {(422, "bad_request")}, what
+            held_s[what] = await watching
+            longest[what] = max(len(one.content) for one in answers)
+    assert {what: took_s for what, took_s in held_s.items() if took_s > 0.02} == {}
+    assert max(longest.values()) < 4096
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"command": ['a word with [brackets], {braces}: commas, "quotes" and \\ backslashes \\'] * 1000},
+        {"command": ["python", "-c", "print({'a': [1, 2, 3]})\n" * 2000]},
+        {"command": ["sh"], "stdin": "QUJD" * (2**18)},
+        {"name": "é" * 1000, "standby_ttl": 10, "empty": False, "is_admin": None},
+        {},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 4])
+def test_what_people_send_is_parsed(body: object, indent: int | None) -> None:
+    assert bodies.why_not_parsed(json.dumps(body, indent=indent).encode()) is None
+    assert bodies.why_not_parsed(json.dumps(body, indent=indent, ensure_ascii=False).encode()) is None
+
+
+@given(st.text(alphabet='"\\[]{},:1 a', max_size=40), st.integers(0, 2 * bodies.MOST_STRUCTURE_BYTES))
+def test_brackets_count_outside_of_strings_alone(text: str, count: int) -> None:
+    inside = json.dumps([text, "[" * count, text])
+    assert bodies.why_not_parsed(inside.encode()) is None
+    outside = json.dumps([text]) + " " + "[" * count
+    assert (bodies.why_not_parsed(outside.encode()) is None) is (count + 2 <= bodies.MOST_STRUCTURE_BYTES)

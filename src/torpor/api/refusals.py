@@ -65,6 +65,8 @@ STATUS_OF: Mapping[str, int] = {
 }
 
 PROBLEM = "application/problem+json"
+MOST_ERRORS = 20
+"""That one answer names. A body can have hundreds, and each takes more space in the answer than in the body."""
 NO_SUCH_PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -121,7 +123,10 @@ def translate_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, invalid: RequestValidationError) -> JSONResponse:
-        wrong = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in invalid.errors()]
+        errors = invalid.errors()
+        wrong = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in errors[:MOST_ERRORS]]
+        if len(errors) > MOST_ERRORS:
+            wrong.append(f"and {len(errors) - MOST_ERRORS} more")
         return problem(422, "bad_request", "; ".join(wrong), {"errors": wrong})
 
     @app.exception_handler(HTTPException)
