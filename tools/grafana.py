@@ -94,6 +94,7 @@ ROWS = (
         (
             Panel("Requests at the proxy", ((_rate("proxy_requests_total", "outcome"), "{{outcome}}"),), "reqps"),
             Panel("Connections at the proxy", (("torpor_proxy_connections", "{{instance}}"),)),
+            Panel("Connections over a limit", ((_rate("proxy_connections_limited_total", "limit"), "{{limit}}"),), "ops"),
             Panel("Streams of events", (("torpor_sse_streams", "{{instance}}"),)),
             Panel("Events published", ((_rate("events_published_total"), "events"),), "ops"),
         ),

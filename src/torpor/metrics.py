@@ -46,6 +46,11 @@ archive_verified_age_seconds = _gauge("archive_verified_age_seconds", "How long 
 archive_verified_age_seconds.set(math.nan)  # known to the leader alone
 proxy_requests_total = _counter("proxy_requests_total", "Requests that came to the proxy.", "outcome")
 proxy_connections = _gauge("proxy_connections", "Connections open at the proxy.")
+proxy_connections_limited_total = _counter(
+    "proxy_connections_limited_total",
+    "Connections that met the limit of their address, or of all (total); they or an unused one were closed.",
+    "limit",
+)
 wake_seconds = _histogram(
     "wake_seconds",
     "From the request that woke a workspace until it answers.",

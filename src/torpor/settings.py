@@ -62,6 +62,12 @@ class Settings(BaseModel):
     trusted_proxies: str = Field(
         "", description="Addresses (or networks) of proxies in front of this one, whose X-Forwarded-* headers are believed."
     )
+    connections_per_address: int = Field(
+        256,
+        ge=1,
+        description="How many connections one client address (IPv6: one /64) may have, so that none uses up all descriptors. "
+        "For a trusted proxy, its requests under way count for the addresses that it forwards; any other counts as one client.",
+    )
     api_url: str | None = Field(
         None, description="Where a process with the role proxy alone finds the API, such as http://10.0.0.5:8080."
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from torpor.ports import Address
+from torpor.proxy.connection_limits import UNLIMITED, ConnectionLimits
 from torpor.proxy.front import Front
 from torpor.proxy.gate import Pass, Reply, Verdict
 from torpor.proxy.head import Head
@@ -164,9 +165,15 @@ HASTY = Patience(
 
 
 @asynccontextmanager
-async def staged(folder: Path, *, patience: Patience = Patience(), trusted: tuple[str, ...] = ()) -> AsyncIterator[Stage]:
+async def staged(
+    folder: Path,
+    *,
+    patience: Patience = Patience(),
+    trusted: tuple[str, ...] = (),
+    limits: ConnectionLimits = UNLIMITED,
+) -> AsyncIterator[Stage]:
     gate = OpenGate()
-    front = Front(gate, port=0, trusted=trusted, patience=patience)
+    front = Front(gate, port=0, trusted=trusted, patience=patience, limits=limits)
     await front.start()
     stage = Stage(folder, gate, front)
     try:

@@ -14,6 +14,7 @@ from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hosts import Hosts
 from torpor.loops import stop
 from torpor.ports import Activity, Address, Feed, Runtime
+from torpor.proxy.connection_limits import ConnectionLimits, descriptor_limit, total_connections
 from torpor.proxy.front import Front
 from torpor.proxy.gatekeeper import Gatekeeper, Inside, Platform
 from torpor.proxy.house import House
@@ -53,7 +54,11 @@ class Doors:
         elsewhere = _api_of(settings) if Part.API not in parts else None
         self._gate = Gatekeeper(self.hosts, Platform(here, elsewhere), has_workspaces=Part.PROXY in parts)
         self.front = Front(
-            self._gate, port=settings.port, hosts=_words(settings.listen), trusted=_words(settings.trusted_proxies)
+            self._gate,
+            port=settings.port,
+            hosts=_words(settings.listen),
+            trusted=_words(settings.trusted_proxies),
+            limits=ConnectionLimits(settings.connections_per_address, total_connections(descriptor_limit())),
         )
         self._settings = settings
         self._looking: set[asyncio.Task[None]] = set()

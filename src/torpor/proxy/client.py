@@ -13,6 +13,7 @@ import structlog
 
 from torpor.proxy.answer import AnswerHead
 from torpor.proxy.body import Body
+from torpor.proxy.connection_limits import Place
 from torpor.proxy.gate import Pass, Reply, Verdict
 from torpor.proxy.head import (
     END,
@@ -30,7 +31,7 @@ from torpor.proxy.head import (
 )
 from torpor.proxy.outcomes import Outcome
 from torpor.proxy.patience import MOST_HELD_BYTES, READ_AGAIN_BYTES, REMEMBERED_BYTES, Patience
-from torpor.proxy.saying import BROKEN, SLOW_BODY, STOPPING, TOO_MANY, count, refused, render
+from torpor.proxy.saying import BROKEN, FULL, SLOW_BODY, STOPPING, TOO_MANY, count, refused, render
 from torpor.proxy.traffic import GOING_AWAY, Traffic
 from torpor.proxy.tunnel import Tunnel
 from torpor.proxy.upstream import Upstream, reset, say_no_more
@@ -76,6 +77,7 @@ class Client(asyncio.Protocol):
         "_is_last",
         "_is_new",
         "_is_paused",
+        "_is_refused",
         "_is_trusted",
         "_lingers",
         "_may_reuse",
@@ -83,6 +85,7 @@ class Client(asyncio.Protocol):
         "_origin",
         "_passing",
         "_peer",
+        "_place",
         "_raw",
         "_said",
         "_searched",
@@ -104,6 +107,8 @@ class Client(asyncio.Protocol):
         self._origin = Origin("")
         self._is_trusted = False
         self._is_new = True
+        self._is_refused = False
+        self._place: Place | None = None
         self._stage = Stage.WAITING
         self._since = self.moved_at = traffic.now()
         self._arrived = b""
@@ -147,12 +152,39 @@ class Client(asyncio.Protocol):
         self._peer = peer[0] if peer else "0.0.0.0"  # noqa: S104 - it has gone already
         self._origin = Origin(self._peer)
         self._is_trusted = traffic.trust.believes(self._peer)
+        if not self._may_come_in():
+            return
         traffic.newcomers[self] = None
         if len(traffic.newcomers) > traffic.patience.most_newcomers:
             # Refusing whoever comes now would let those who never ask keep everybody out.
             next(iter(traffic.newcomers)).make_room()
         if traffic.is_draining:
             self._transport.close()
+
+    def _may_come_in(self) -> bool:
+        """Whether there is a place; a trusted proxy takes one for each request."""
+        traffic = self._traffic
+        if not traffic.places.has_total(len(traffic.guests) - 1, iter(traffic.newcomers), self._since):
+            self._turn_away(FULL)
+            return False
+        if not self._is_trusted:
+            self._place = traffic.places.take(self._peer, self, self._since)
+            if self._place is None:
+                self._turn_away(traffic.places.too_many())
+                return False
+        return True
+
+    def _turn_away(self, reply: Reply) -> None:
+        """It is told why, unless many others are being told: each is listened to until it has heard that."""
+        self._is_new = False
+        places = self._traffic.places
+        if places.answering >= places.limits.answered:
+            self._stage = Stage.OVER
+            self._transport.abort()
+            return
+        self._is_refused = True
+        places.answering += 1
+        self._reply(reply, closes=True)
 
     def data_received(self, data: bytes) -> None:
         self.moved_at = self._traffic.now()
@@ -181,6 +213,9 @@ class Client(asyncio.Protocol):
         self._stage = Stage.OVER
         self._no_newcomer()
         self._let_go()
+        self._leave_place()
+        if self._is_refused:
+            self._traffic.places.answering -= 1
         self._traffic.left(self)
 
     def pause_writing(self) -> None:
@@ -257,6 +292,11 @@ class Client(asyncio.Protocol):
         self._body = None if self._framing is NO_BODY else Body(self._framing)
         if self._is_trusted:
             self._origin = self._traffic.trust.origin(head, self._peer)
+            if not self._traffic.trust.believes(self._origin.client):
+                self._place = self._traffic.places.take(self._origin.client, self, self.moved_at)
+                if self._place is None:
+                    self._reply(self._traffic.places.too_many())
+                    return
         try:
             verdict = self._traffic.gate.judge(head, self._origin.client)
         except Exception:
@@ -411,6 +451,8 @@ class Client(asyncio.Protocol):
         self._tie.closed()
         self._tie = UNWATCHED
         self._passing = self._upstream = None
+        if self._is_trusted:
+            self._leave_place()
         if self._closes or ((self._is_half_closed or self._traffic.is_draining) and not self._arrived):
             self._close()
             return
@@ -449,11 +491,13 @@ class Client(asyncio.Protocol):
         self._transport.write(answer.render())
         self._stage = Stage.OVER
         self._upstream = None
+        place, self._place = self._place, None
         tunnel = Tunnel(
             self._traffic,
             self._transport,
             upstream.transport,
             tie=tie,
+            place=place,
             bearer=passing.bearer,
             is_websocket=head.is_websocket,
         )
@@ -505,6 +549,8 @@ class Client(asyncio.Protocol):
 
     def _let_go(self) -> None:
         """Of whatever was begun for this request."""
+        if self._is_trusted:
+            self._leave_place()
         tie, self._tie = self._tie, UNWATCHED
         tie.closed()
         self._passing = None
@@ -514,6 +560,11 @@ class Client(asyncio.Protocol):
         asking, self._asking = self._asking, None
         if asking is not None:
             asking.cancel()
+
+    def _leave_place(self) -> None:
+        place, self._place = self._place, None
+        if place is not None:
+            place.leave()
 
     def cut(self) -> None:
         """What it has got is not all, and it shall notice."""
@@ -595,6 +646,19 @@ class Client(asyncio.Protocol):
             self._reply(TOO_MANY, closes=True)
         else:
             self.abort()
+
+    @property
+    def is_newcomer(self) -> bool:
+        return self._is_new
+
+    def give_way(self) -> bool:
+        if self._stage is not Stage.WAITING or self._is_choked:
+            return False
+        self._no_newcomer()
+        self._stage = Stage.OVER
+        self._leave_place()
+        self._transport.abort()
+        return True
 
     def drain(self) -> None:
         if self._stage is Stage.WAITING and not self._arrived:

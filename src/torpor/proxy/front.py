@@ -10,6 +10,7 @@ import structlog
 
 from torpor.domain.errors import Hopeless, Refused
 from torpor.proxy.client import Client
+from torpor.proxy.connection_limits import UNLIMITED, ConnectionLimits
 from torpor.proxy.forwarded import Trust
 from torpor.proxy.gate import Gate
 from torpor.proxy.patience import Patience
@@ -17,7 +18,6 @@ from torpor.proxy.traffic import GOING_AWAY, NOT_ALLOWED, Guest, Traffic
 
 log = structlog.get_logger()
 
-BACKLOG = 1024
 # Whoever has vanished without a word is asked whether they are there: after so long, so often, so many times.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 _NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
@@ -34,6 +34,7 @@ class Front:
         hosts: Sequence[str] = ("127.0.0.1", "::1"),
         trusted: Sequence[str] = (),
         patience: Patience = Patience(),
+        limits: ConnectionLimits = UNLIMITED,
     ) -> None:
         self.port = port
         """The port that is listened on; with 0, the one that was free, once started."""
@@ -41,6 +42,7 @@ class Front:
         self._hosts = hosts
         self._trust = Trust(trusted)
         self._patience = patience
+        self._limits = limits
         self._servers: list[asyncio.Server] = []
         self._traffic: Traffic | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -48,7 +50,7 @@ class Front:
     async def start(self) -> None:
         """Listen. Refused `port_in_use` or `port_not_allowed`."""
         loop = asyncio.get_running_loop()
-        traffic = self._traffic = Traffic(self._gate, self._trust, self._patience)
+        traffic = self._traffic = Traffic(self._gate, self._trust, self._patience, self._limits)
         listeners: list[socket.socket] = []
         try:
             listeners.extend(filter(None, map(self._listen, self._hosts)))
@@ -59,7 +61,8 @@ class Front:
         if not listeners:
             raise Hopeless(f"none of the addresses {', '.join(self._hosts)} exists on this machine")
         for listener in listeners:
-            self._servers.append(await loop.create_server(lambda: Client(traffic), sock=listener, backlog=BACKLOG))
+            server = await loop.create_server(lambda: Client(traffic), sock=listener, backlog=self._limits.backlog)
+            self._servers.append(server)
         self._look()
 
     async def stop(self, grace_s: float = 5) -> None:
@@ -91,6 +94,11 @@ class Front:
         """How many are open."""
         return 0 if self._traffic is None else len(self._traffic.guests)
 
+    @property
+    def counted(self) -> int:
+        """How many connections, and requests of trusted proxies, count for a client address."""
+        return 0 if self._traffic is None else len(self._traffic.places)
+
     def _look(self) -> None:
         """One timer for all: none is set, nor cancelled, for any single request."""
         traffic, patience = self._traffic, self._patience
@@ -117,7 +125,7 @@ class Front:
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind((host, self.port))
-            listener.listen(BACKLOG)
+            listener.listen(self._limits.backlog)
         except OSError as error:
             listener.close()
             match error.errno:

@@ -20,20 +20,23 @@ _RETRY_SOON = (b"Retry-After", b"1")
 _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
-def _said(status: HTTPStatus, outcome: Outcome, words: str, *more: tuple[bytes, bytes]) -> Reply:
+def said(status: HTTPStatus, outcome: Outcome, words: str, *more: tuple[bytes, bytes]) -> Reply:
     return Reply(status, outcome, (*_AS_TEXT, *more), words.encode() + b"\n")
 
 
-BROKEN = _said(HTTPStatus.INTERNAL_SERVER_ERROR, Outcome.CANNOT_TELL, "Torpor could not judge this request.")
-TOO_MANY = _said(
+BROKEN = said(HTTPStatus.INTERNAL_SERVER_ERROR, Outcome.CANNOT_TELL, "Torpor could not judge this request.")
+TOO_MANY = said(
     HTTPStatus.SERVICE_UNAVAILABLE, Outcome.TOO_MANY, "Too many connections are waiting to send their request.", _RETRY_SOON
 )
-STOPPING = _said(HTTPStatus.SERVICE_UNAVAILABLE, Outcome.CANNOT_TELL, "This proxy is stopping.", _RETRY_SOON)
+FULL = said(
+    HTTPStatus.SERVICE_UNAVAILABLE, Outcome.TOO_MANY, "Torpor has as many connections open as it can have.", _RETRY_SOON
+)
+STOPPING = said(HTTPStatus.SERVICE_UNAVAILABLE, Outcome.CANNOT_TELL, "This proxy is stopping.", _RETRY_SOON)
 SLOW_BODY = BadHead(HTTPStatus.REQUEST_TIMEOUT, "The request's body did not arrive in time.")
 
 
 def refused(bad: BadHead) -> Reply:
-    return _said(HTTPStatus(bad.status), Outcome.BAD_REQUEST, bad.message)
+    return said(HTTPStatus(bad.status), Outcome.BAD_REQUEST, bad.message)
 
 
 def render(reply: Reply, head: Head | None, *, closes: bool) -> bytes:

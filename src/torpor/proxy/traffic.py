@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol
 
 from torpor import metrics
+from torpor.proxy.connection_limits import ConnectionLimits, Holder, Places
 from torpor.proxy.forwarded import Trust
 from torpor.proxy.gate import Gate
 from torpor.proxy.patience import Patience
@@ -37,7 +38,7 @@ class Guest(Protocol):
     def abort(self) -> None: ...
 
 
-class Newcomer(Guest, Protocol):
+class Newcomer(Guest, Holder, Protocol):
     """Has not sent a whole head yet."""
 
     def make_room(self) -> None:
@@ -46,12 +47,13 @@ class Newcomer(Guest, Protocol):
 
 
 class Traffic:
-    def __init__(self, gate: Gate, trust: Trust, patience: Patience) -> None:
+    def __init__(self, gate: Gate, trust: Trust, patience: Patience, limits: ConnectionLimits) -> None:
         loop = asyncio.get_running_loop()
         self.gate = gate
         self.trust = trust
         self.patience = patience
         self.pool = Pool(patience)
+        self.places = Places(limits)
         self.guests: set[Guest] = set()
         self.newcomers: dict[Newcomer, None] = {}
         """Who have not sent a whole head yet, the oldest first."""

@@ -6,6 +6,7 @@ slower, and so does each end.
 
 import asyncio
 
+from torpor.proxy.connection_limits import Place
 from torpor.proxy.frames import Bytes, Carriage, Frames, goodbye
 from torpor.proxy.patience import Patience
 from torpor.proxy.traffic import Traffic
@@ -62,11 +63,13 @@ class Tunnel:
         upstream: asyncio.Transport,
         *,
         tie: Tie,
+        place: Place | None,
         bearer: str | None,
         is_websocket: bool,
     ) -> None:
         self.traffic = traffic
         self.tie = tie
+        self._place = place
         self.bearer = bearer
         self.is_over = False
         self.moved_at = traffic.now()
@@ -112,6 +115,8 @@ class Tunnel:
                 reset(end.other.transport)
         if end is self._client:
             self.tie.closed()
+            if self._place is not None:
+                self._place.leave()
             self.traffic.left(self)
 
     def _close(self) -> None:

@@ -1,0 +1,168 @@
+"""How many connections may one client address have, and all of them together?
+
+A connection costs up to three descriptors of this process: its own, the one that goes on, and the other end of that where it
+leads to our own API. Without a limit one client uses them all up, and neither the database nor a workspace can be reached.
+
+IPv6 addresses count by their /64, of which one client has every address. A trusted proxy carries the requests of many clients
+on its connections, so these count for the forwarded address, one for each request under way.
+"""
+
+import ipaddress
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Protocol
+
+import structlog
+
+from torpor import metrics
+from torpor.proxy.gate import Reply
+from torpor.proxy.outcomes import Outcome
+from torpor.proxy.saying import said
+
+log = structlog.get_logger()
+
+_MOST_BACKLOG = 1024
+_MOST_ANSWERED = 64
+_DESCRIPTORS_OF_UNLIMITED = 2**20
+_LOGGED_EVERY_S = 60.0
+_LOGGED_ADDRESSES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    per_address: int
+    total: int
+
+    @property
+    def backlog(self) -> int:
+        """As many are accepted before the first of them is counted, so they must fit beside the total."""
+        return min(_MOST_BACKLOG, max(1, self.total // 4))
+
+    @property
+    def answered(self) -> int:
+        """How many connections are told at a time that there are too many; the others are closed without an answer."""
+        return min(_MOST_ANSWERED, max(1, self.total // 8))
+
+
+UNLIMITED = ConnectionLimits(per_address=2**20, total=2**20)
+
+
+def total_connections(descriptors: int) -> int:
+    """Three descriptors for each, and as many again as for one are left to database, bus and workspaces."""
+    return max(1, (_DESCRIPTORS_OF_UNLIMITED if descriptors == resource.RLIM_INFINITY else descriptors) // 4)
+
+
+def descriptor_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Holder(Protocol):
+    """A connection that counts for an address."""
+
+    @property
+    def is_newcomer(self) -> bool:
+        """It has not sent a whole head yet."""
+        ...
+
+    def give_way(self) -> bool:
+        """Close at once if no request is under way; whether it did."""
+        ...
+
+
+class Place:
+    """What one connection, or one request of a trusted proxy, counts for."""
+
+    __slots__ = ("_among", "address", "holder")
+
+    def __init__(self, among: "Places", address: str, holder: Holder) -> None:
+        self._among: Places | None = among
+        self.address = address
+        self.holder = holder
+
+    def leave(self) -> None:
+        among, self._among = self._among, None
+        if among is not None:
+            among.left(self)
+
+
+class Places:
+    """The connections of each address, the oldest first."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._taken: dict[str, dict[Place, None]] = {}
+        self._logged_at: dict[str, float] = {}
+        self.answering = 0
+        """How many are being told that there are too many."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._taken.values()))
+
+    def take(self, address: str, holder: Holder, now: float) -> Place | None:
+        """A place for one more of this address; None: it has too many, and each has a request under way."""
+        group = address_group(address)
+        taken = self._taken.get(group)
+        if taken is not None and len(taken) >= self.limits.per_address:
+            self._report("address", group, now)
+            if not self._make_room(taken):
+                return None
+        place = Place(self, group, holder)
+        # Looked up again: the only one of them may have made room.
+        self._taken.setdefault(group, {})[place] = None
+        return place
+
+    def left(self, place: Place) -> None:
+        taken = self._taken[place.address]
+        del taken[place]
+        if not taken:
+            del self._taken[place.address]
+
+    def has_total(self, count: int, newcomers: Iterator[Holder], now: float) -> bool:
+        """Whether one more fits beside so many others; the oldest newcomer is closed for it."""
+        if count < self.limits.total:
+            return True
+        self._report("total", "all", now)
+        oldest = next(newcomers, None)
+        return oldest is not None and oldest.give_way()
+
+    def _make_room(self, taken: dict[Place, None]) -> bool:
+        holders = [place.holder for place in taken]
+        newcomers = (holder for holder in holders if holder.is_newcomer)
+        others = (holder for holder in holders if not holder.is_newcomer)
+        return any(holder.give_way() for among in (newcomers, others) for holder in among)
+
+    def too_many(self) -> Reply:
+        return said(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            Outcome.TOO_MANY,
+            f"Your address has {self.limits.per_address} connections open, which is the limit. "
+            "Close some, or try again later. The setting connections_per_address changes it.",
+            (b"Retry-After", b"5"),
+        )
+
+    def _report(self, limit: str, address: str, now: float) -> None:
+        metrics.proxy_connections_limited_total.labels(limit=limit).inc()
+        if now - self._logged_at.get(address, -_LOGGED_EVERY_S) < _LOGGED_EVERY_S:
+            return
+        if len(self._logged_at) >= _LOGGED_ADDRESSES:
+            self._logged_at.clear()
+        self._logged_at[address] = now
+        most = self.limits.total if limit == "total" else self.limits.per_address
+        log.warning("too_many_connections", address=address, limit=most)
+
+
+@lru_cache(maxsize=4096)
+def address_group(address: str) -> str:
+    """The addresses that one client has."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
