@@ -116,6 +116,7 @@ def outage_words(workspace: Mapping[str, Any]) -> str:
         return ""
     return escaped_line(f"{healthy['message']}; it is tried again")
 
+
 def awaits_space(workspace: Mapping[str, Any]) -> bool:
     """It is neither started nor restored, because the disk of the homes has too little free space."""
     healthy = workspace["conditions"].get("policy.healthy")
