@@ -17,6 +17,7 @@ from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage
 
 FAILS = Broke(Reason.ACTION_FAILED, "it did not work")
 OUT = ProviderOut(Outage.ARCHIVE_STORE, "no answer")
+UNREACHABLE = Broke(Reason.UNREACHABLE, "connection refused")
 
 
 def place(world: World) -> tuple[int, int]:
@@ -878,6 +879,23 @@ def test_what_is_terminal_is_not_retried() -> None:
     world.befall(Broke(Reason.IMAGE_PULL_FAILED, "no such image"))
     world.run_until_rest()
     assert (world.history(), world.reason) == (["STARTING FAILED ImagePullFailed"], Reason.IMAGE_PULL_FAILED)
+
+
+def test_a_call_that_is_unreachable_is_no_outage_but_is_counted_and_ends_in_error() -> None:
+    world = asleep()
+    world.wish(Wish.ARCHIVED)
+    world.befall(*[UNREACHABLE] * 4)
+    for failures in (1, 2, 3):
+        until = world.run().until
+        assert until is not None
+        assert world.row.error is not None
+        assert (world.row.error.reason, world.row.error_count) == (Reason.UNREACHABLE, failures)
+        world.run()
+        assert world.row.outage is None, "the provider answers: it is this workspace's own trouble"
+        world.pass_time((until - world.now).total_seconds())
+    world.run()
+    assert world.history() == ["ARCHIVING FAILED Unreachable"] * 3 + ["ARCHIVING FAILED RetryExceeded"]
+    assert (world.row.phase, world.row.health_status, world.row.outage) == (Phase.ERROR, HealthStatus.ERROR, None)
 
 
 def test_a_provider_that_is_out_counts_against_nobody_and_moves_the_deadline() -> None:
