@@ -85,7 +85,11 @@ ROWS = (
     Row(
         "Disk",
         (
-            Panel("Free on the disk of the homes", (("min(torpor_disk_free_bytes)", "free"),), "bytes"),
+            Panel(
+                "The disk of the homes",
+                (("min(torpor_disk_free_bytes)", "free"), ("max(torpor_home_bytes)", "homes")),
+                "bytes",
+            ),
             Panel("Workspaces paused because it is almost full", (("sum(torpor_workspaces_paused)", "paused"),), kind="stat"),
         ),
     ),

@@ -58,6 +58,8 @@ wake_seconds = _histogram(
 events_published_total = _counter("events_published_total", "Changes published to the bus.")
 sse_streams = _gauge("sse_streams", "Streams of events that are open.")
 gc_removed_total = _counter("gc_removed_total", "Archives removed because nobody referred to them.")
+home_bytes = _gauge("home_bytes", "What all homes take on their disk, as last measured; known to the leader.")
+home_bytes.set(math.nan)
 disk_free_bytes = _gauge("disk_free_bytes", "Free space on the disk of the homes, while `disk_reserve` is watched.")
 disk_free_bytes.set(math.nan)  # where it is not watched
 workspaces_paused = _gauge("workspaces_paused", "Workspaces with processes that are paused because the disk is almost full.")

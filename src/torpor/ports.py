@@ -289,6 +289,13 @@ class Runtime(Protocol):
         """The filesystem that new homes are made on; None where there is not one for all. Unavailable as for `observe`."""
         ...
 
+    async def home_bytes(self, home: Home) -> int | None:
+        """What this home takes on its disk, hard links once; None when there is none. At low priority, for minutes at most.
+
+        Unavailable when it cannot be told.
+        """
+        ...
+
     async def stop_all(self) -> None:
         """Torpor is going away. Engines that hold containers by themselves leave them; the others end them."""
         ...

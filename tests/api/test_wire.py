@@ -6,17 +6,19 @@ import json
 import re
 import uuid
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from tests.api.live import Live, calling, live
-from tests.domain.builders import workspace
+from tests.domain.builders import NOW, workspace
 from torpor.api import wire, wire_people
 from torpor.api.conversation import size
 from torpor.api.wire import workspace_out
 from torpor.domain.hosts import Hosts
+from torpor.domain.records import HomeSize
 from torpor.domain.states import Phase
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +70,19 @@ def test_the_phase_before_an_error_is_told() -> None:
     hosts = Hosts("http://localhost:8080", "localhost:8080")
     assert workspace_out(workspace(phase=Phase.ERROR, previous_phase=Phase.RUNNING), hosts=hosts).previous_phase == "RUNNING"
     assert workspace_out(workspace(), hosts=hosts).previous_phase is None
+
+
+def test_what_a_home_takes_on_its_disk_is_told() -> None:
+    def told(**row: object) -> tuple[int | None, datetime | None]:
+        out = workspace_out(workspace(**row), hosts=Hosts("http://localhost:8080", "localhost:8080"))
+        return out.disk_bytes, out.disk_measured_at
+
+    here = {"volume_present": True, "generation": 3, "observed_at": NOW}
+    assert told(**here, home_size=HomeSize(3, 4096, NOW)) == (4096, NOW)
+    assert told(**here, home_size=HomeSize(2, 4096, NOW)) == (None, None), "that was another home"
+    assert told(**here) == (None, None)
+    assert told(volume_present=False, home_size=HomeSize(3, 4096, NOW), observed_at=NOW) == (0, None)
+    assert told(volume_present=False, observed_at=None) == (None, None)
 
 
 def test_a_purge_is_told_so_that_undelete_is_not_offered() -> None:

@@ -13,8 +13,7 @@ PROMISED = {
     "cas_conflicts_total", "is_leader", "ttl_expirations_total", "archive_bytes_total", "archive_verified_age_seconds",
     "proxy_requests_total", "proxy_connections", "wake_seconds", "events_published_total", "sse_streams", "gc_removed_total",
     "log_lines_lost_total", "loop_failed_turns_total", "loop_last_turn_age_seconds", "loop_restarts_total",
-    "disk_free_bytes", "workspaces_paused",
-    "proxy_connections_limited_total",
+    "disk_free_bytes", "workspaces_paused", "home_bytes", "proxy_connections_limited_total",
 }  # fmt: skip
 
 

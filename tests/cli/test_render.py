@@ -103,7 +103,7 @@ def test_what_a_program_wrote_does_not_steer_the_terminal() -> None:
 def test_the_list_has_a_line_for_each() -> None:
     asleep = workspace(name="night", phase="STANDBY", desired_state="RUNNING", operation="STARTING", progress=40)
     lines = to_text(render.workspaces([workspace(), asleep], NOW)).splitlines()
-    assert lines[0].split() == ["NAME", "PHASE", "UNDER", "WAY", "WISH", "TEMPLATE", "LAST", "USED", "URL"]
+    assert lines[0].split() == ["NAME", "PHASE", "UNDER", "WAY", "WISH", "TEMPLATE", "DISK", "LAST", "USED", "URL"]
     assert lines[1].split()[:3] == ["demo", "RUNNING", "-"]
     assert "STARTING 40 %" in lines[2]
     assert "3 min ago" in lines[2]
@@ -115,6 +115,30 @@ def test_the_list_names_owners_where_they_differ_and_what_is_wrong() -> None:
     lines = to_text(render.workspaces([workspace(), other], NOW)).splitlines()
     assert "OWNER" in lines[0]
     assert lines[2].split()[1:3] == ["ERROR", "DataLost"]
+
+
+def test_what_each_home_takes_on_the_disk_is_a_column() -> None:
+    items = [workspace(disk_bytes=3 << 20, disk_measured_at=AT), workspace(name="new", disk_bytes=None, disk_measured_at=None)]
+    head, first, second = to_text(render.workspaces(items, NOW)).splitlines()
+    assert head.split().index("DISK") > 0
+    assert "3.0 MiB" in first
+    assert "MiB" not in second
+
+
+def test_a_workspace_shows_what_its_home_takes_and_when_that_was_measured() -> None:
+    shown = to_text(render.workspace(workspace(disk_bytes=5 << 30, disk_measured_at=AT), NOW))
+    assert f"5.0 GiB, measured {ago(AT, NOW)}" in shown
+    assert "not measured yet" in to_text(render.workspace(workspace(disk_bytes=None, disk_measured_at=None), NOW))
+
+
+def test_what_waits_for_disk_space_says_so() -> None:
+    low = {"policy.healthy": condition("True", "DiskLow", "the disk of the homes (/d) has 5 MiB free")}
+    waiting = workspace(phase="STANDBY", conditions=low)
+    assert "waits for disk space" in to_text(render.workspaces([waiting], NOW))
+    assert "waits for free disk space (DiskLow: the disk of the homes (/d) has 5 MiB free" in to_text(
+        render.workspace(waiting, NOW)
+    )
+    assert "5 MiB free; it goes on by itself" in change_line(waiting)
 
 
 def test_an_empty_list_says_what_to_do() -> None:

@@ -449,6 +449,24 @@ class RuntimeContract:
             assert seen.container is None
             assert seen.volumes == {SeenVolume(1, marker_of(home))}
 
+    async def test_a_home_is_measured(self, world: World) -> None:
+        home = await ready_volume(world)
+        empty_bytes = await world.runtime.home_bytes(home)
+        assert empty_bytes is not None
+        assert await world.runtime.home_bytes(a_home()) is None
+        filled = a_home()
+        await world.runtime.ensure_volume(filled, FENCE)
+        await world.runtime.run_at_home(filled, world.filling(), FENCE, unheard)
+        assert (await world.runtime.home_bytes(filled) or 0) >= empty_bytes
+
+    async def test_what_cannot_be_reached_is_not_measured(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.lose_provider()
+        with pytest.raises(Unavailable):
+            await world.runtime.home_bytes(home)
+        await world.find_provider_again()
+        assert await world.runtime.home_bytes(home) is not None
+
     async def test_the_disk_of_the_homes_is_known_or_is_not_one(self, world: World) -> None:
         disk = await world.runtime.disk()
         assert disk is None or (disk.free_bytes > 0 and disk.path)

@@ -70,6 +70,9 @@ SILENT = {
     "last_access_at": "now()",
     "wish_origin": "wish_origin",
     "wished_at": "now()",
+    "disk_bytes": "NULL",
+    "disk_generation": "NULL",
+    "disk_measured_at": "NULL",
 }
 NEVER_CHANGES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after"}
 

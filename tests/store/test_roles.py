@@ -58,6 +58,9 @@ CONTROLLER_WRITES = {
     "error_info": "NULL",
     "error_count": "0",
     "quick_ends": "0",
+    "disk_bytes": "NULL",
+    "disk_generation": "NULL",
+    "disk_measured_at": "NULL",
 }
 NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after"}
 

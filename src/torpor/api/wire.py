@@ -95,6 +95,8 @@ class WorkspaceOut(Wire):
     health_status: str
     error: ErrorInfo | None
     archive_key: str | None
+    disk_bytes: int | None = Field(description="What its home takes on the disk of the homes; null: not known yet.")
+    disk_measured_at: datetime | None = Field(description="When that was measured; null where there is no home.")
     standby_ttl: int
     archive_ttl: int
     last_access_at: datetime
@@ -431,6 +433,8 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         health_status=workspace.health_status,
         error=ErrorInfo(**error) if error else None,
         archive_key=str(workspace.archive.key) if workspace.archive else None,
+        disk_bytes=workspace.disk_bytes,
+        disk_measured_at=workspace.disk_use.measured_at if workspace.disk_use else None,
         standby_ttl=workspace.standby_ttl_s,
         archive_ttl=workspace.archive_ttl_s,
         last_access_at=workspace.last_access_at,

@@ -18,6 +18,7 @@ from torpor.control.collector import Collector
 from torpor.control.controller import Controller, Listeners
 from torpor.control.coordinator import Coordinator, Lock
 from torpor.control.events import EventPublisher
+from torpor.control.home_sizes import HomeSizes
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.control.pace import Intervals
 from torpor.control.telling import tell
@@ -26,6 +27,7 @@ from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hosts import Hosts
 from torpor.domain.planner import Step
 from torpor.domain.records import Change
+from torpor.domain.states import Phase
 from torpor.domain.unconfined import ControllerConfinement
 from torpor.ports import Activity, Archives, Feed, Runtime
 from torpor.settings import Settings
@@ -63,11 +65,14 @@ async def coordinator(
     hands = engines.hands(settings, runtime, archives)
     intervals = Intervals(idle_s=settings.reconciler_interval, active_s=settings.reconciler_active_interval)
     touch = touch_on_running(around.touch)
+    sizes = HomeSizes(store, runtime)
 
     def told(change: Change, step: Step) -> None:
         tell(change, step)
         if change.after.phase is not change.before.phase:
             touch(change.after)
+            if change.after.phase is Phase.STANDBY:
+                sizes.wake.set()  # it was restored, or has stopped
 
     def controller(membership: Membership) -> Controller:
         return Controller(
@@ -100,7 +105,7 @@ async def coordinator(
         Heartbeat(settings.coordinator_heartbeat, settings.coordinator_expiry),
         Lock(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),
         make_controller=controller,
-        duties=[events, idle, *([collector] if settings.gc == "on" else []), Census(store)],
+        duties=[events, idle, *([collector] if settings.gc == "on" else []), Census(store), sizes],
         on_change=events.wake.set,
     )
     metrics.reconcile_lag_seconds.set_function(lambda: made.last_look_age_s or float("nan"))

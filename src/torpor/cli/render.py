@@ -45,10 +45,11 @@ def workspaces(items: Sequence[Record], now: datetime) -> Drawn:
             "NAME",
             "PHASE",
             "UNDER WAY",
-            Column("WISH", may_go=2),
-            Column("TEMPLATE", may_go=4),
+            Column("WISH", may_go=3),
+            Column("TEMPLATE", may_go=5),
             *owners,
-            Column("LAST USED", may_go=3),
+            Column("DISK", is_right=True, may_go=2),
+            Column("LAST USED", may_go=4),
             Column("URL", may_go=1),  # in two pieces it is good for nothing, and `show` and `open` tell it
         ],
         [
@@ -59,6 +60,7 @@ def workspaces(items: Sequence[Record], now: datetime) -> Drawn:
                 text(item["desired_state"]),
                 text(item["template"]),
                 *([text(item["owner"])] if owners else []),
+                text(size(item.get("disk_bytes"))),
                 text(ago(item["last_access_at"], now)),
                 text(item["url"]),
             ]
@@ -84,6 +86,7 @@ def workspace(item: Record, now: datetime) -> Drawn:
         ("seen", text(f"{item['observed_status']}, health {item['health_status']}, {ago(item['observed_at'], now)}")),
         ("url", text(item["url"])),
         ("home", text(f"generation {item['generation']}, revision {item['revision']}")),
+        ("disk use", text(_disk_use(item, now))),
         ("archive", text(item["archive_key"])),
         ("sleeps after", text(f"{duration(item['standby_ttl'])} without use")),
         ("archived after", text(f"{duration(item['archive_ttl'])} asleep")),
@@ -332,6 +335,14 @@ def _briefly(item: Record) -> str | None:
         return "waits for disk space"
     operation = standing_words(item).partition(", ")[2]
     return ", ".join(word for word in (operation, item["error"]["reason"] if item["error"] else "") if word) or None
+
+
+def _disk_use(item: Record, now: datetime) -> str | None:
+    """An older server does not tell."""
+    if item.get("disk_bytes") is None:
+        return "not measured yet" if "disk_bytes" in item else None
+    measured = f", measured {ago(item['disk_measured_at'], now)}" if item["disk_measured_at"] else ""
+    return f"{size(item['disk_bytes'])}{measured}"
 
 
 def _took(item: Record, now: datetime) -> str:

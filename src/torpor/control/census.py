@@ -1,6 +1,7 @@
-"""How many workspaces are there of each kind, and which controllers are long dead?"""
+"""How many workspaces are there of each kind, how large are their homes, and which controllers are long dead?"""
 
 import asyncio
+import math
 
 from torpor import metrics
 from torpor.domain.states import Phase
@@ -24,6 +25,8 @@ class Census:
         counts = await self._store.count_phases()
         for phase in Phase:
             metrics.workspaces.labels(phase.value).set(counts.get(phase, 0))
+        metrics.home_bytes.set(await self._store.all_home_bytes())
 
     def rest(self) -> None:
         metrics.workspaces.clear()
+        metrics.home_bytes.set(math.nan)

@@ -185,6 +185,15 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class HomeSize:
+    """What the home of one generation took on its disk."""
+
+    generation: int
+    size_bytes: int
+    measured_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Workspace:
     """One row. The service writes the first part, the controller the second, and the database sees to it."""
 
@@ -243,6 +252,8 @@ class Workspace:
     """With whom it is shared: user name to `use` or `manage` (`torpor.domain.access`). Written by the service."""
     archive_home_bytes: int | None = None
     """Of the home in its archive, unpacked; None: not read."""
+    home_size: HomeSize | None = None
+    """As last measured; None: never."""
 
     @property
     def is_archived(self) -> bool:
@@ -276,6 +287,19 @@ class Workspace:
     def is_paused(self) -> bool:
         """It runs, and processes of it are paused, because the disk is almost full."""
         return self.conditions.container_ready.reason == PAUSED
+
+    @property
+    def disk_use(self) -> HomeSize | None:
+        """Of the home that is there now; None: not known yet, or there is none."""
+        size = self.home_size
+        return size if size is not None and self.volume_present and size.generation == self.generation else None
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """What it takes on the disk of the homes; None: not known yet."""
+        if not self.volume_present and self.observed_at is not None:
+            return 0
+        return self.disk_use.size_bytes if self.disk_use is not None else None
 
     @property
     def restore_bytes(self) -> int:

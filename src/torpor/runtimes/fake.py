@@ -291,6 +291,11 @@ class FakeRuntime:
         self._require_provider()
         return self._world.disk
 
+    async def home_bytes(self, home: Home) -> int | None:
+        self._require_provider()
+        volume = self._world.volumes.get(home)
+        return sum(len(data) for data in volume.files.values()) if volume is not None else None
+
     async def stop_all(self) -> None:
         self._world.containers.clear()
 

@@ -14,6 +14,7 @@ from torpor.domain.shards import shard_of
 from torpor.domain.states import Phase
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_controller
 from torpor.portions import in_portions
+from torpor.ports import Home
 from torpor.store.database import Database
 from torpor.store.leader import require_term
 from torpor.store.members import Member, from_confinement, members
@@ -108,6 +109,27 @@ class ControllerStore:
     async def count_phases(self) -> Mapping[Phase, int]:
         rows = await self._database.fetch(FOR_CONTROLLER["count_phases"])
         return {Phase(row["phase"]): row["count"] for row in rows}
+
+    # ── disk ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def homes_to_measure(
+        self, *, while_running_s: float, besides: Collection[Home], limit: int
+    ) -> Sequence[tuple[Home, datetime]]:
+        """With the time of this question: what is written to a home later is not measured."""
+        others = [uuid.UUID(home.workspace_id) for home in besides]
+        rows = await self._database.fetch(FOR_CONTROLLER["homes_to_measure"], while_running_s, others, limit)
+        return [(Home(row["id"], row["generation"]), row["now"]) for row in rows]
+
+    async def write_home_size(self, home: Home, size_bytes: int, began_at: datetime, *, term: int) -> None:
+        async with self._database.transaction() as connection:
+            await require_term(connection, term)
+            key = uuid.UUID(home.workspace_id)
+            await connection.execute(FOR_CONTROLLER["write_home_size"], key, home.generation, size_bytes, began_at)
+
+    async def all_home_bytes(self) -> int:
+        row = await self._database.fetchrow(FOR_CONTROLLER["all_home_bytes"])
+        total: int = row[0]
+        return total
 
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 

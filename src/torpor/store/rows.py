@@ -16,6 +16,7 @@ from torpor.domain.records import (
     Condition,
     Conditions,
     ErrorInfo,
+    HomeSize,
     Recovery,
     Workspace,
 )
@@ -81,6 +82,9 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         quick_ends=row["quick_ends"],
         shares=row["shares"],
         archive_home_bytes=row.get("archive_home_bytes"),
+        home_size=HomeSize(row["disk_generation"], row["disk_bytes"], row["disk_measured_at"])
+        if row["disk_bytes"] is not None
+        else None,
     )
 
 

@@ -8,6 +8,7 @@ import { words } from "../../../src/torpor/dashboard/app/src/commandline.ts";
 import { outage, outageWords } from "../../../src/torpor/dashboard/app/src/outage.ts";
 import { size } from "../../../src/torpor/dashboard/app/src/sizes.ts";
 import { ago, ahead, duration, local, parseDuration, ttl } from "../../../src/torpor/dashboard/app/src/time.ts";
+import { diskTrouble } from "../../../src/torpor/dashboard/app/src/words.ts";
 import type { Me, Workspace } from "../../../src/torpor/dashboard/app/src/wire.ts";
 
 const said = (says: (value: number) => string, table: [number, string][]): void => {
@@ -46,6 +47,14 @@ test("instants in a text are told as they are here", () => {
   assert.doesNotMatch(local("until 2026-11-16T12:34:18+00:00; then", now), /2026|T/);
   assert.match(local("until 2025-01-02T12:34:18.123Z", now), /2025/);
   assert.equal(local("nothing of the kind", now), "nothing of the kind");
+});
+
+test("what waits for disk space says so", () => {
+  const condition = (reason: string) => ({ status: "True" as const, reason, message: "5 MiB are free", last_transition_time: null });
+  assert.match(diskTrouble({ conditions: { "policy.healthy": condition("DiskLow") } }), /Waits for disk space: 5 MiB are free/);
+  assert.match(diskTrouble({ conditions: { "infra.container_ready": condition("Paused") } }), /Paused: 5 MiB are free/);
+  assert.equal(diskTrouble({ conditions: { "policy.healthy": condition("Healthy") } }), "");
+  assert.equal(diskTrouble({ conditions: {} }), "");
 });
 
 test("sizes", () =>

@@ -263,6 +263,10 @@ class RemoteFake:
         said = await self._line.look("disk")
         return Disk(*said) if said is not None else None
 
+    async def home_bytes(self, home: Home) -> int | None:
+        size_bytes: int | None = await self._line.look("home_bytes", home_words(home))
+        return size_bytes
+
     async def stop_all(self) -> None:
         """The engine holds its containers by itself."""
 

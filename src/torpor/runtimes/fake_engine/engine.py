@@ -172,6 +172,7 @@ LOOKS: Mapping[str, Verb] = {
     "observe": lambda engine, _, only: _observe(engine, only),
     "work": lambda engine, _: _work(engine),
     "disk": lambda engine, _: _disk(engine),
+    "home_bytes": lambda engine, _, home: engine.runtime.home_bytes(Home(*home)),
     "execute": lambda engine, _, *said: _execute(engine, *said),
     "require_running": lambda engine, _, workspace_id: _require_running(engine, workspace_id),
     "logs": lambda engine, _, *said: _logs(engine, *said),

@@ -22,7 +22,7 @@ from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
 from torpor.loops import begin, stop
 from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
-from torpor.runtimes.process import abilities, agent_client, cgroups, logs, package_indexes, processes
+from torpor.runtimes.process import abilities, agent_client, cgroups, home_size, logs, package_indexes, processes
 from torpor.runtimes.process.abilities import Ability, Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.disk_guard import DiskGuard
@@ -438,6 +438,13 @@ class ProcessRuntime:
             return await asyncio.to_thread(self._volumes.disk)
         except OSError as error:
             raise Unavailable(f"the disk of {self.places.volumes} cannot be asked: {error}") from error
+
+    async def home_bytes(self, home: Home) -> int | None:
+        try:
+            await asyncio.to_thread(self._volumes.require_root)
+            return await home_size.measure(self._volumes.home_path(home))
+        except OSError as error:
+            raise Unavailable(f"the home of workspace {home.workspace_id} cannot be measured: {error}") from error
 
     async def stop_all(self) -> None:
         async def stop_one(workspace_id: str) -> None:

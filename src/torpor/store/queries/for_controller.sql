@@ -137,6 +137,24 @@ SELECT workspaces.*, users.username AS owner, clock_timestamp() AS read_at,
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = ANY ($3::uuid[]);
 
+-- name: homes_to_measure
+-- Homes of which it is not known what they take on their disk: new ones, those of workspaces that have stopped since, and those of
+-- running ones that were measured so long ago. None of those that are being filled or removed.
+SELECT id::text, generation, clock_timestamp() AS now FROM workspaces
+WHERE volume_present AND home_seen AND operation NOT IN ('RESTORING', 'ARCHIVING', 'DELETING')
+  AND (disk_generation IS DISTINCT FROM generation
+       OR (phase = 'STANDBY' AND disk_measured_at < phase_changed_at)
+       OR (container_present AND disk_measured_at < clock_timestamp() - make_interval(secs => $1)))
+  AND NOT id = ANY ($2::uuid[])
+ORDER BY disk_measured_at NULLS FIRST
+LIMIT $3;
+
+-- name: write_home_size
+UPDATE workspaces SET disk_bytes = $3, disk_generation = $2, disk_measured_at = $4 WHERE id = $1 AND generation = $2;
+
+-- name: all_home_bytes
+SELECT coalesce(sum(disk_bytes), 0)::bigint FROM workspaces WHERE volume_present AND disk_generation = generation;
+
 -- name: expected_homes
 -- Every home that must be there, whoever looks after it.
 SELECT id::text, generation FROM workspaces

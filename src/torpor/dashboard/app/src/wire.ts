@@ -46,6 +46,9 @@ export interface Workspace {
   health_status: "OK" | "ERROR";
   error: ErrorInfo | null;
   archive_key: string | null;
+  /** What its home takes on the disk; null: not known yet. */
+  disk_bytes: number | null;
+  disk_measured_at: Instant | null;
   standby_ttl: number;
   archive_ttl: number;
   last_access_at: Instant;

@@ -2,7 +2,7 @@
 //
 // Tables over the product's enumerations; a test compares their keys with the source of those.
 
-import type { OperationKind, Outcome, Phase, Scope, Wish } from "./wire.ts";
+import type { Condition, OperationKind, Outcome, Phase, Scope, Wish } from "./wire.ts";
 
 export const PHASE_SAYS: Record<Phase, string> = {
   PENDING: "No home yet",
@@ -67,6 +67,15 @@ export const CONDITION_SAYS: Record<string, string> = {
   "storage.archive_ready": "Archive is proven",
   "policy.healthy": "Nothing is wrong",
 };
+
+/** Why it waits for disk space: it is neither started nor restored, or processes of it are paused; empty when it does not. */
+export function diskTrouble({ conditions }: { conditions: Record<string, Condition> }): string {
+  const healthy = conditions["policy.healthy"];
+  const container = conditions["infra.container_ready"];
+  if (healthy?.reason === "DiskLow") return `Waits for disk space: ${healthy.message}. It goes on by itself.`;
+  if (container?.reason === "Paused") return `Paused: ${container.message}.`;
+  return "";
+}
 
 export const SCOPE_SAYS: Record<Scope, string> = {
   read: "look at what you may see",

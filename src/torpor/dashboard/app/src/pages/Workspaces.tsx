@@ -14,7 +14,8 @@ import { Badge, Button, Waiting, When, Wrong } from "../parts/controls.tsx";
 import { Moon } from "../parts/Moon.tsx";
 import { outage, outageWords } from "../outage.ts";
 import type { Me, Workspace } from "../wire.ts";
-import { OPERATION_SAYS, PHASE_SAYS } from "../words.ts";
+import { size } from "../sizes.ts";
+import { diskTrouble, OPERATION_SAYS, PHASE_SAYS } from "../words.ts";
 import { undelete } from "../wishing.ts";
 import { NewWorkspace } from "./NewWorkspace.tsx";
 
@@ -142,6 +143,11 @@ function Row({ workspace, me, now }: { workspace: Workspace; me: Me; now: number
         <p class="row-says">
           <span class="phase">{PHASE_SAYS[phase]}</span>
           <span class="dim">{template}</span>
+          {workspace.disk_bytes !== null && workspace.disk_bytes > 0 && (
+            <span class="dim" data-disk title="What its home takes on the disk">
+              {size(workspace.disk_bytes)}
+            </span>
+          )}
           {moving ? (
             <span class="moving">{sayMoving(workspace)}</span>
           ) : (
@@ -151,6 +157,7 @@ function Row({ workspace, me, now }: { workspace: Workspace; me: Me; now: number
           )}
         </p>
         {(workspace.error || outage(workspace)) && <p class="row-error">{outageWords(workspace) || errorWords(workspace)}</p>}
+        {diskTrouble(workspace) && <p class="row-error">{diskTrouble(workspace)}</p>}
         <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
       </div>
       <Actions workspace={workspace} me={me} doing={doing} without={["delete"]} />

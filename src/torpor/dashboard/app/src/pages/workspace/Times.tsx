@@ -8,6 +8,7 @@ import { show } from "../../living.ts";
 import { go } from "../../navigation.tsx";
 import { Button, Card, Copyable, TextField, When } from "../../parts/controls.tsx";
 import { Dialog } from "../../parts/Dialog.tsx";
+import { size } from "../../sizes.ts";
 import { parseDuration, ttl } from "../../time.ts";
 import type { Me, Workspace } from "../../wire.ts";
 
@@ -56,6 +57,15 @@ export function Times({ workspace, me, now }: { workspace: Workspace; me: Me; no
         <dt>Home</dt>
         <dd>
           generation {workspace.generation}, opened {workspace.revision} times
+        </dd>
+        <dt>Disk use</dt>
+        <dd data-disk>
+          {workspace.disk_bytes === null ? "not measured yet" : size(workspace.disk_bytes)}
+          {workspace.disk_measured_at && (
+            <>
+              , measured <When at={workspace.disk_measured_at} now={now} />
+            </>
+          )}
         </dd>
         <dt>Created</dt>
         <dd>
