@@ -60,6 +60,7 @@ def test_a_workspace_fills_the_disk(tmp_path: Path) -> None:
             assert (paused["phase"], paused["error"]) == ("RUNNING", None)
             assert "almost full" in here.ok("explain", "filler")
             written = wait_until(lambda: big.stat().st_size, within_s=5)
+            here.until("asleep", lambda seen: (seen["disk_bytes"] or 0) > 0)
             assert free_mb(disk) > 0, "not all of the reserve is gone"
 
             check_what_still_works(here, disk)
@@ -74,6 +75,18 @@ def test_a_workspace_fills_the_disk(tmp_path: Path) -> None:
             filling.wait(20)
         here.ok("exec", "filler", "--", "rm", "big")
         here.ok("start", "asleep", "--wait")
+        check_one_that_takes_all_at_once(here, disk)
+
+
+def check_one_that_takes_all_at_once(here: Product, disk: Path) -> None:
+    """No process is seen to write, and there is no moment before the disk is full."""
+    all_of_it = str((free_mb(disk) - 1) << 20)
+    assert here.run("exec", "asleep", "--", "fallocate", "--length", all_of_it, "big").returncode == 0
+    here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Paused")
+    assert free_mb(disk) > 20, "what was held is free for the others"
+    here.ok("exec", "asleep", "--", "rm", "big")
+    here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Ready")
+    assert here.get("asleep")[0] == 200
 
 
 def check_what_still_works(here: Product, disk: Path) -> None:

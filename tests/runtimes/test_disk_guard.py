@@ -15,7 +15,7 @@ from torpor.domain.busy import WorkHistory, busy_with, remember
 from torpor.domain.disk import Disk
 from torpor.ports import Container, Home
 from torpor.runtimes.process import Options, ProcessRuntime
-from torpor.runtimes.process.disk_guard import DiskGuard
+from torpor.runtimes.process.disk_guard import MOST_BALLAST_BYTES, DiskGuard
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,15 @@ exec python3 -S -m http.server --bind 127.0.0.1 $PORT
 class Here:
     runtime: ProcessRuntime
     guard: DiskGuard
-    free_bytes: int = AMPLE
+    _free: list[int]
+
+    @property
+    def free_bytes(self) -> int:
+        return self._free[0]
+
+    @free_bytes.setter
+    def free_bytes(self, free_bytes: int) -> None:
+        self._free[0] = free_bytes
 
     async def started(self, *, fills: bool) -> Home:
         home = a_home()
@@ -90,7 +98,9 @@ async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     options = Options(grace_s=2.0, bubblewrap=confines, own_network=confines, cgroups=confines)
     runtime = ProcessRuntime(tmp_path / "data", options=options)
     await runtime.start()
-    made = Here(runtime, DiskGuard(lambda: Disk("/", made.free_bytes), RESERVE, runtime._containers, lambda _: None))
+    free = [AMPLE]
+    guard = DiskGuard(lambda: Disk("/", free[0]), RESERVE, runtime._containers, lambda _: None, ballast=runtime.places.ballast)
+    made = Here(runtime, guard, free)
     yield made
     await runtime.close()
 
@@ -126,6 +136,25 @@ async def test_where_the_writer_cannot_be_told_all_are_paused(here: Here) -> Non
     here.free_bytes = AMPLE
     await here.guard.look()
     assert [await here.is_paused(home) for home in homes] == [False, False]
+
+
+async def test_space_that_was_held_is_given_back_when_the_disk_is_full(here: Here) -> None:
+    ballast = here.runtime.places.ballast
+    await here.guard.look()
+    held = await asyncio.to_thread(ballast.stat)
+    assert held.st_blocks * 512 >= MOST_BALLAST_BYTES
+    here.free_bytes = WRITERS_PAUSE
+    await here.guard.look()
+    assert await asyncio.to_thread(ballast.exists)
+    here.free_bytes = ALL_PAUSE
+    await here.guard.look()
+    assert not await asyncio.to_thread(ballast.exists)
+    here.free_bytes = RESERVE
+    await here.guard.look()
+    assert not await asyncio.to_thread(ballast.exists), "it would take from the reserve"
+    here.free_bytes = AMPLE
+    await here.guard.look()
+    assert await asyncio.to_thread(ballast.exists)
 
 
 async def test_a_paused_workspace_counts_as_busy(here: Here) -> None:

@@ -59,6 +59,11 @@ class Places:
         return self.data / "runtime.lock"
 
     @property
+    def ballast(self) -> Path:
+        """Space that is given back when the disk is full."""
+        return self.data / "ballast"
+
+    @property
     def programs(self) -> Path:
         return self.data / "programs"
 

@@ -107,7 +107,13 @@ class ProcessRuntime:
             raise
         self._equipment = Equipment(self.places, self._options, confinement, groups, veths, notices)
         if self._options.disk_reserve_bytes:
-            guard = DiskGuard(self._volumes.disk, self._options.disk_reserve_bytes, self._containers, self._on_change)
+            guard = DiskGuard(
+                self._volumes.disk,
+                self._options.disk_reserve_bytes,
+                self._containers,
+                self._on_change,
+                ballast=self.places.ballast if self._volumes.is_beside_data() else None,
+            )
             [self._guard] = begin(guard.run())
 
     async def close(self) -> None:

@@ -112,6 +112,13 @@ class Volumes:
         found = os.statvfs(self._places.volumes)
         return Disk(str(self._places.volumes), found.f_bavail * found.f_frsize)
 
+    def is_beside_data(self) -> bool:
+        """Whether the homes share the disk of the data directory, in which the database of `torpor up` is."""
+        try:
+            return self._places.volumes.stat().st_dev == self._places.data.stat().st_dev
+        except OSError:
+            return False
+
     def opened(self, home: Home) -> int | Illegible:
         """The highest revision that it was ever started with."""
         opened = volume_files.read_opened(self._places.volume(home))

@@ -1,0 +1,61 @@
+"""A home is measured by what it takes on the disk, not by what its files say."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runtime_contract import FENCE, a_home, marker_of
+from tests.sort.small_disk import small_disk
+from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process.home_size import measure
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1 << 20
+
+
+def make(home: Path) -> None:
+    (home / "deep" / "er").mkdir(parents=True)
+    (home / "deep" / "er" / "file").write_bytes(os.urandom(2 * MIB))
+    (home / "again").hardlink_to(home / "deep" / "er" / "file")
+    (home / "elsewhere").symlink_to("/usr")
+    with (home / "sparse").open("wb") as file:
+        file.truncate(1 << 34)
+
+
+async def test_holes_take_nothing_and_hard_links_count_once(tmp_path: Path) -> None:
+    home = tmp_path / "a home"
+    await asyncio.to_thread(make, home)
+    found = await measure(home)
+    assert found is not None
+    assert 2 * MIB <= found < 3 * MIB
+
+
+async def test_where_there_is_no_home_there_is_no_size(tmp_path: Path) -> None:
+    assert await measure(tmp_path / "nothing") is None
+
+
+async def test_homes_may_be_on_a_disk_of_their_own(tmp_path: Path) -> None:
+    """By a link, as docs/how-to/disk.md says."""
+    with small_disk(tmp_path / "disk", "16m") as disk:
+        data = tmp_path / "data"
+        for made in (data, disk / "volumes"):
+            await asyncio.to_thread(made.mkdir)
+        await asyncio.to_thread((data / "volumes").symlink_to, disk / "volumes")
+        options = Options(bubblewrap=False, own_network=False, cgroups=False, disk_reserve_bytes=MIB)
+        runtime = ProcessRuntime(data, options=options)
+        await runtime.start()
+        try:
+            home = a_home()
+            await runtime.ensure_volume(home, FENCE)
+            await runtime.mark_volume(home, marker_of(home), FENCE)
+            assert home.workspace_id in (await runtime.observe()).seen
+            found = await runtime.disk()
+            assert found is not None
+            assert found.free_bytes < 16 * MIB
+            assert not runtime.places.ballast.exists(), "the database is not on this disk"
+            await runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+        finally:
+            await runtime.close()
