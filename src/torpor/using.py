@@ -27,7 +27,7 @@ from torpor.domain.idle import (
 from torpor.domain.names import is_id
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish, WishOrigin
-from torpor.store.for_service import DuePage, ServiceStore
+from torpor.store.for_service import DuePage, ServiceStore, SleepWarning
 from torpor.store.people import Entry
 
 BUS_PATIENCE_S = 2.0
@@ -78,6 +78,7 @@ class Using:
             lease = await writing.create_work_lease(
                 self._new_id(), workspace.id, reason=reason, created_by=caller.user.username, lives_s=seconds
             )
+            await writing.take_warning_back(workspace.id, held_until=lease.expires_at)
             await writing.audit(done(caller, Action.WORKSPACE_HOLD, workspace, reason=reason, seconds=seconds))
             return lease
 
@@ -147,8 +148,19 @@ class Using:
     # ── going to sleep ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def due(self, to: Wish, *, after: tuple[datetime, str] | None, limit: int) -> DuePage:
-        """Those whose time for this step down is up as far as their rows can tell, in that order."""
+        """Those whose time for this step down is up, or near to be stopped, as far as their rows can tell, in that order."""
         return await self._store.due(to, after=after, limit=limit)
+
+    async def next_due_in_s(self) -> float | None:
+        """Until there is one more to be stopped or warned of; None when there is none."""
+        return await self._store.next_due_in_s()
+
+    async def warn(self, warnings: Sequence[SleepWarning], *, term: int) -> None:
+        """Tell the users of these when they are stopped, or that it is no longer near. To be warned is not to be used."""
+        if warnings:
+            async with self._store.writing() as writing:
+                await writing.require_term(term)
+                await writing.set_sleeps_at(warnings)
 
     async def used(self, seconds_ago: Mapping[str, float], *, term: int) -> None:
         """When each was last used, as the leader of this term learned it from the bus."""

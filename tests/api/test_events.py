@@ -6,6 +6,7 @@ import re
 import resource
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,26 @@ async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
             assert error.body["workspace"]["error"]["message"] == "too\nlate"
             assert error.body["at"] > changed.body["at"]
             assert error.body["workspace"]["url"] == "http://demo.localhost:8080"
+
+
+async def test_a_warning_is_an_event_of_its_own_kind_and_taken_back_by_an_ordinary_one(
+    database_url: str, redis_url: str
+) -> None:
+    async with live(database_url, redis_url) as here:
+        await here.create("demo")
+        runs = "phase = 'RUNNING', desired_state = 'RUNNING'"
+        await here.db.execute(f"UPDATE workspaces SET {runs}, phase_changed_at = '-infinity', wished_at = '-infinity'")
+        first_id = await here.until_handed_out()
+        following = await here.follow("/events")
+        assert await following.next() is not None
+        near = "last_access_at = '-infinity', sleeps_at = now() + interval '1 minute'"
+        sleeps_at = await here.db.fetchval(f"UPDATE workspaces SET {near} RETURNING sleeps_at")
+        await here.db.execute("UPDATE workspaces SET last_access_at = now()")
+        await here.db.execute("UPDATE workspaces SET last_access_at = now()")
+        warned, used = await following.some(2)
+        assert (warned.event, warned.id) == ("sleeping_soon", first_id + 1)
+        assert datetime.fromisoformat(warned.body["workspace"]["sleeps_at"]) == sleeps_at
+        assert (used.event, used.id, used.body["workspace"]["sleeps_at"]) == ("state_changed", first_id + 2, None)
 
 
 async def test_everybody_hears_what_is_theirs(database_url: str, redis_url: str) -> None:

@@ -19,8 +19,10 @@ from torpor.cli.wording import (
     escaped_bytes,
     escaped_json,
     escaped_line,
+    event_line,
     reached_line,
     size,
+    sleep_line,
     wish_line,
 )
 
@@ -139,6 +141,23 @@ def test_what_waits_for_disk_space_says_so() -> None:
         render.workspace(waiting, NOW)
     )
     assert "5 MiB free; it goes on by itself" in change_line(waiting)
+
+
+def test_what_is_stopped_soon_says_so_in_list_show_and_events() -> None:
+    soon = workspace(sleeps_at=(NOW + timedelta(seconds=250)).isoformat())
+    assert "sleeps in 4 min" in to_text(render.workspaces([soon], NOW)).splitlines()[1]
+    assert "sleeps in 4 min, because it is not in use" in to_text(render.workspace(soon, NOW))
+    assert "sleep" not in to_text(render.workspaces([workspace(sleeps_at=None)], NOW))
+    event = {"id": 7, "event": "sleeping_soon", "at": AT, "workspace": soon}
+    told = event_line(event, lambda when: when.partition("T")[2][:8])
+    assert told == "12:00:00  demo: RUNNING; goes to sleep at 12:07:30 because it is not in use"
+
+
+@pytest.mark.parametrize(("left_s", "told"), [(298, "in 5 min"), (61, "in 1 min"), (59, "in 59 s"), (0.2, "now"), (-5, "now")])
+def test_the_line_in_a_terminal_says_when_and_what_to_do(left_s: float, told: str) -> None:
+    line = sleep_line("demo", (NOW + timedelta(seconds=left_s)).isoformat(), NOW)
+    assert line.startswith("[torpor] demo goes to sleep at 12:")
+    assert line.endswith(f"({told}) because it is not in use; type to keep it awake")
 
 
 def test_an_empty_list_says_what_to_do() -> None:

@@ -45,6 +45,7 @@ SERVICE_COLUMNS = (
     "last_access_at",
     "created_at",
     "shares",
+    "sleeps_at",
 )
 
 

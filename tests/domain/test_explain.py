@@ -161,3 +161,12 @@ def test_undelete_is_offered_only_while_it_would_be_accepted() -> None:
             told = explain(replace(row, purge=purge), (), can_be_undeleted=can_be_undeleted)
             offers = any("undelete" in way.command for way in told.ways_out)
             assert offers is (can_be_undeleted and not purge)
+
+
+def test_a_stop_that_is_near_is_named_with_its_time_and_how_to_prevent_it() -> None:
+    soon = NOW + timedelta(seconds=200)
+    row = workspace(phase=Phase.RUNNING, desired_state=Wish.RUNNING)
+    told = explain(replace(row, sleeps_at=soon), ())
+    assert any(line.startswith(f"Sleeping soon: it is stopped at {soon.isoformat()}") for line in told.lines)
+    assert any(way.command.startswith("torpor hold ada --for 1h") for way in told.ways_out)
+    assert not any("Sleeping soon" in line for line in explain(row, ()).lines)

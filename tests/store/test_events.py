@@ -36,6 +36,11 @@ TOLD = {
     "purge": ("desired_state = 'DELETED', deleted_at = now(), purge = true", "state_changed"),
     "progress_total": ("progress_total = 100", "state_changed"),
     "shares": ("""shares = '{"bob": "use"}'""", "state_changed"),
+    "sleeps_at": (
+        "sleeps_at = now(), phase = 'RUNNING', desired_state = 'RUNNING', last_access_at = '-infinity',"
+        " phase_changed_at = '-infinity', wished_at = '-infinity'",
+        "sleeping_soon",
+    ),
 }
 # And of those that concern nobody else. What is due or claimed, and when it was used, changes all the time.
 SILENT = {
@@ -140,7 +145,7 @@ async def test_a_change_that_can_be_seen_is_written_down_once(here: Here, column
     assert (await here.db.fetchval("SELECT row -> $1 IS NOT NULL FROM outbox", column)) is True
     # The same again is no change (a wish is one whenever it is said).
     await here.db.execute("TRUNCATE outbox")
-    await here.db.execute("UPDATE workspaces SET last_access_at = now()")
+    await here.db.execute("UPDATE workspaces SET observed_at = now()")
     assert await here.written() == []
 
 

@@ -25,6 +25,7 @@ SERVICE_WRITES = {
     "archive_ttl_s": "60",
     "last_access_at": "now()",
     "shares": "'{}'",
+    "sleeps_at": "now()",
 }
 CONTROLLER_WRITES = {
     "version": "version + 1",

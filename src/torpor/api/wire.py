@@ -100,6 +100,9 @@ class WorkspaceOut(Wire):
     standby_ttl: int
     archive_ttl: int
     last_access_at: datetime
+    sleeps_at: datetime | None = Field(
+        description="When it is stopped unless it is used again. Null until five minutes before, or a third of `standby_ttl`."
+    )
     phase_changed_at: datetime
     observed_at: datetime | None
     created_at: datetime
@@ -120,7 +123,7 @@ class WorkspacePage(Wire):
 
 class EventOut(Wire):
     id: int = Field(description="As `Last-Event-ID` it asks for everything later.")
-    event: Literal["state_changed", "error", "heartbeat", "reset"]
+    event: Literal["state_changed", "error", "sleeping_soon", "heartbeat", "reset"]
     at: datetime | None
     workspace: WorkspaceOut | None
 
@@ -438,6 +441,7 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         standby_ttl=workspace.standby_ttl_s,
         archive_ttl=workspace.archive_ttl_s,
         last_access_at=workspace.last_access_at,
+        sleeps_at=workspace.sleeps_at,
         phase_changed_at=workspace.phase_changed_at,
         observed_at=workspace.observed_at,
         created_at=workspace.created_at,

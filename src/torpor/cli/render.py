@@ -13,6 +13,7 @@ from torpor.cli.wording import (
     escaped_line,
     outage_words,
     size,
+    sleep_words,
     standing_words,
     times,
     trouble_words,
@@ -56,7 +57,7 @@ def workspaces(items: Sequence[Record], now: datetime) -> Drawn:
             [
                 text(item["name"], "bold"),
                 _phase(item["phase"]),
-                text(_briefly(item)),
+                text(_briefly(item, now)),
                 text(item["desired_state"]),
                 text(item["template"]),
                 *([text(item["owner"])] if owners else []),
@@ -93,6 +94,8 @@ def workspace(item: Record, now: datetime) -> Drawn:
         ("last used", text(ago(item["last_access_at"], now))),
         ("created", text(ago(item["created_at"], now))),
     ]
+    if item.get("sleeps_at"):
+        told.append(("sleeping soon", text(f"{sleep_words(item['sleeps_at'], now)}, because it is not in use", "yellow")))
     if item["deleted_at"] is not None:
         told.append(("deleted", text(ago(item["deleted_at"], now))))
     parts: list[Drawn] = [facts(told)]
@@ -329,12 +332,13 @@ def _under_way(item: Record) -> Text:
     return text(f"{words} ({trouble})" if words and trouble else trouble or words or None)
 
 
-def _briefly(item: Record) -> str | None:
-    """What is under way, or why nothing is: `STARTING 40 %, ActionFailed`."""
+def _briefly(item: Record, now: datetime) -> str | None:
+    """What is under way, or why nothing is: `STARTING 40 %, ActionFailed`; or that it is stopped soon."""
     if awaits_space(item):
         return "waits for disk space"
     operation = standing_words(item).partition(", ")[2]
-    return ", ".join(word for word in (operation, item["error"]["reason"] if item["error"] else "") if word) or None
+    told = (operation, item["error"]["reason"] if item["error"] else "", sleep_words(item.get("sleeps_at"), now))
+    return ", ".join(word for word in told if word) or None
 
 
 def _disk_use(item: Record, now: datetime) -> str | None:

@@ -128,11 +128,33 @@ def change_line(workspace: Mapping[str, Any]) -> str:
     return f"{workspace['name']}: {standing_words(workspace)}" + (f" ({trouble})" if trouble else "")
 
 
+def sleep_words(sleeps_at: str | None, now: datetime) -> str:
+    """`sleeps in 4 min`; empty while it is not near."""
+    if sleeps_at is None:
+        return ""
+    left_s = (datetime.fromisoformat(sleeps_at) - now).total_seconds()
+    return f"sleeps in {_coarse(left_s)}" if left_s >= 1 else "sleeps now"
+
+
+def sleep_line(name: str, sleeps_at: str, now: datetime) -> str:
+    """What is said in a terminal before its workspace is stopped."""
+    at = datetime.fromisoformat(sleeps_at)
+    left_s = round((at - now).total_seconds())
+    left = "now" if left_s < 1 else f"in {left_s} s" if left_s < 60 else f"in {round(left_s / 60)} min"
+    return (
+        f"[torpor] {name} goes to sleep at {at.astimezone(now.tzinfo):%H:%M:%S} ({left}) because it is not in use;"
+        " type to keep it awake"
+    )
+
+
 def event_line(event: Mapping[str, Any], when: Callable[[str], str]) -> str:
     """`2026-03-01 12:00:00  demo: STANDBY, STARTING 40 %`."""
     at = when(event["at"]) if event["at"] else NOTHING
     if event["workspace"] is None:
         return f"{at}  what was missed is not kept any more; this is how it stands"
+    if event["event"] == "sleeping_soon" and event["workspace"].get("sleeps_at"):
+        soon = f"goes to sleep at {when(event['workspace']['sleeps_at'])} because it is not in use"
+        return f"{at}  {change_line(event['workspace'])}; {soon}"
     return f"{at}  {change_line(event['workspace'])}"
 
 

@@ -19,8 +19,11 @@ class Duty(Protocol):
     wake: asyncio.Event
     """Set: there is something to do now."""
 
-    async def do(self, term: int) -> None:
-        """One turn. Everything it writes asks first whether this term still stands (`store.leader.require_term`)."""
+    async def do(self, term: int) -> float | None:
+        """One turn, and the pause in seconds after it; None: the interval.
+
+        Everything it writes asks first whether this term still stands (`store.leader.require_term`).
+        """
         ...
 
     def rest(self) -> None:

@@ -1,7 +1,7 @@
 """Who is put to sleep because nobody uses it? (A duty of the leader.)
 
 Rows tell whose time is up, the bus tells who is used all the same, `domain.idle` decides, and the service layer asks
-everything once more in the transaction that writes the wish.
+everything once more in the transaction that writes the wish. `domain.warning` decides who is warned before.
 """
 
 import asyncio
@@ -11,12 +11,13 @@ import structlog
 
 from torpor import metrics
 from torpor.activity import Ask, BusOut, Touch
-from torpor.domain.errors import Deposed
+from torpor.domain.errors import Deposed, Unavailable
 from torpor.domain.idle import BusSays, Facts, GoDown, decide, has_outlived_ttl
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
+from torpor.domain.warning import is_news, sleeps_at
 from torpor.loops import TURN_S, turned
-from torpor.store.for_service import Due
+from torpor.store.for_service import Due, SleepWarning
 from torpor.using import Using
 
 log = structlog.get_logger()
@@ -30,6 +31,9 @@ TRANSITION: Mapping[Wish, str] = {Wish.STANDBY: "standby", Wish.ARCHIVED: "archi
 CONFIRM_AFTER_PART = 2 / 3
 # A row that cannot be written costs its turn; so many after each other are no row's fault.
 MOST_FAILURES = 3
+# Of the interval: a turn comes early for a warning, and while one stands, so that it is taken back soon after use.
+SHORTEST_PAUSE_PART = 0.1
+SHORTEST_PAUSE_S = 1.0
 
 
 class IdleWatch:
@@ -45,12 +49,15 @@ class IdleWatch:
         self._ask = ask
         self._lease_s = lease_s
         self._failures = 0
+        self._has_warned = False
+        """Somebody was warned, in this turn or before, and is not stopped yet."""
 
     def rest(self) -> None:
         """Nothing here is only a leader's."""
 
-    async def do(self, term: int) -> None:
-        self._failures = 0
+    async def do(self, term: int) -> float:
+        """The pause after it is short while a warning stands or the next one is near."""
+        self._failures, self._has_warned = 0, False
         # First what needs no bus: one that is out ends the turn.
         async for page in self._pages(Wish.ARCHIVED):
             for due in page:
@@ -63,6 +70,9 @@ class IdleWatch:
             await asyncio.sleep(self._lease_s * CONFIRM_AFTER_PART)
         for workspace in idle:
             await self._let_sleep(workspace, Wish.STANDBY, term)
+        shortest_s = max(self.interval_s * SHORTEST_PAUSE_PART, SHORTEST_PAUSE_S)
+        next_due_s = shortest_s if self._has_warned else await self._using.next_due_in_s()
+        return self.interval_s if next_due_s is None else min(self.interval_s, max(shortest_s, next_due_s))
 
     async def _pages(self, to: Wish) -> AsyncIterator[Sequence[Due]]:
         page = await self._using.due(to, after=None, limit=PAGE)
@@ -72,15 +82,28 @@ class IdleWatch:
             page = await self._using.due(to, after=page.last, limit=PAGE)
 
     async def _idle_among(self, page: Sequence[Due], term: int) -> Sequence[Workspace]:
-        """Those whom nobody uses; of the others it is written down when they were used."""
+        """Those whom nobody uses. Of the others it is written down when they were used, and of all when they are stopped."""
         says = await self._ask([due.workspace.id for due in page])
         await self._using.used(_used_ago_s(page, says), term=term)
         self._shorten_timers(page, says)
-        return [
-            due.workspace
-            for due in page
-            if isinstance(decide(Facts(due.workspace, (), says[due.workspace.id], self._lease_s, due.now)), GoDown)
-        ]
+        known = [Facts(due.workspace, due.leases, says[due.workspace.id], self._lease_s, due.now) for due in page]
+        await self._warn(known, term)
+        return [facts.workspace for facts in known if isinstance(decide(facts), GoDown)]
+
+    async def _warn(self, known: Sequence[Facts], term: int) -> None:
+        found = [(facts, sleeps_at(facts)) for facts in known]
+        news = [SleepWarning(facts.workspace, at) for facts, at in found if is_news(facts.workspace.sleeps_at, at)]
+        try:
+            await self._using.warn(news, term=term)
+        except (Deposed, Unavailable):
+            raise
+        except Exception:
+            # What cannot be warned of is stopped all the same.
+            log.exception("not_warned", workspaces=[one.workspace.name for one in news])
+            return
+        for one in news:
+            log.info("sleeping_soon" if one.sleeps_at else "not_sleeping_soon", workspace=one.workspace.name, at=one.sleeps_at)
+        self._has_warned = self._has_warned or any(at is not None and at > facts.now for facts, at in found)
 
     def _shorten_timers(self, page: Sequence[Due], says: Mapping[str, BusSays]) -> None:
         """A TTL that was lowered counts from now on, whatever whoever started the timer knew of it."""

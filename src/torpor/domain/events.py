@@ -21,6 +21,8 @@ BEGINNING = 0
 class EventKind(StrEnum):
     STATE_CHANGED = "state_changed"
     ERROR = "error"
+    SLEEPING_SOON = "sleeping_soon"
+    """It is stopped at `sleeps_at` unless it is used again."""
     HEARTBEAT = "heartbeat"
     """Nothing happened; the id goes on all the same, so that it does not grow old."""
     RESET = "reset"

@@ -113,6 +113,9 @@ def explain(
         f"Seen: {_seen(workspace)}.",
         f"Home: generation {workspace.generation}, opened {workspace.revision} times, {_archive_words(workspace)}.",
     ]
+    if workspace.sleeps_at is not None:
+        at = _instant(workspace.sleeps_at)
+        lines.append(f"Sleeping soon: it is stopped at {at} because it is not in use, unless you use it or hold it awake.")
     if awake:
         lines.append(f"{STAYS[workspace.phase]}: {'; '.join(_stay_words(stay) for stay in awake)}.")
     waiting = _waiting(workspace)
@@ -267,6 +270,8 @@ def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_und
         Wish.STANDBY: WayOut(f"torpor stop {name}", "stop it and keep its home at hand"),
         Wish.ARCHIVED: WayOut(f"torpor archive {name}", "put its home to sleep in the archive"),
     }
+    if workspace.sleeps_at is not None:
+        ways.append(WayOut(f"torpor hold {name} --for 1h --reason 'still needed'", "keep it awake for 1 hour"))
     ways += [way for wish, way in offers.items() if wish is not workspace.desired_state]
     return (*ways, WayOut(f"torpor delete {name}", "delete it; for a while `undelete` brings it back"))
 

@@ -254,6 +254,8 @@ class Workspace:
     """Of the home in its archive, unpacked; None: not read."""
     home_size: HomeSize | None = None
     """As last measured; None: never."""
+    sleeps_at: datetime | None = None
+    """When it is stopped unless it is used again; None while that is not near (`domain.warning`). Written by the service."""
 
     @property
     def is_archived(self) -> bool:

@@ -105,15 +105,25 @@ class WorkspaceChange:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One whose time is up, as far as the row can tell."""
+    """One whose time is up or near, as far as the row can tell."""
 
     workspace: Workspace
     now: datetime
+    leases: Sequence[WorkLease] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SleepWarning:
+    """When a workspace is stopped, as its users are to be told; None: that is no longer near."""
+
+    workspace: Workspace
+    """As it was read: a row that was wished or warned meanwhile is left alone."""
+    sleeps_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class DuePage:
-    """Some of those whose time is up, in that order."""
+    """Some of those whose time is up or near, in that order."""
 
     due: Sequence[Due]
     last: tuple[datetime, str] | None
@@ -235,8 +245,21 @@ class ServiceStore:
     async def due(self, to: Wish, *, after: tuple[datetime, str] | None, limit: int) -> DuePage:
         at, last_id = (after[0], uuid.UUID(after[1])) if after else (None, NO_ID)
         rows = await self._database.fetch(FOR_SERVICE[DUE_FOR[to]], at, last_id, limit)
-        due = [Due(one, row["now"]) for row in rows if (one := readable(row)) is not None]
+        leases = await self._leases_of([row["id"] for row in rows]) if to is Wish.STANDBY and rows else {}
+        due = [Due(one, row["now"], leases.get(one.id, ())) for row in rows if (one := readable(row)) is not None]
         return DuePage(due, (rows[-1]["due"], str(rows[-1]["id"])) if rows else None)
+
+    async def next_due_in_s(self) -> float | None:
+        """Until the time of the next workspace is up or near; None when there is none."""
+        row = await self._database.fetchrow(FOR_SERVICE["next_standby_due"])
+        return row["in_s"] if row else None
+
+    async def _leases_of(self, workspace_ids: Sequence[uuid.UUID]) -> Mapping[str, Sequence[WorkLease]]:
+        found: dict[str, list[WorkLease]] = {}
+        for row in await self._database.fetch(FOR_SERVICE["work_leases_of_all"], workspace_ids):
+            lease = _to_work_lease(row)
+            found.setdefault(lease.workspace_id, []).append(lease)
+        return found
 
     async def standby_ttls_s(self, workspace_ids: Collection[str]) -> Mapping[str, float]:
         """Of those of them that there are."""
@@ -371,6 +394,18 @@ class Writing:
     async def touch_in_use(self, workspace_ids: Collection[str], *, for_s: float) -> None:
         ids = [uuid.UUID(workspace_id) for workspace_id in workspace_ids]
         await self._connection.execute(FOR_SERVICE["touch_in_use"], ids, for_s)
+
+    async def set_sleeps_at(self, warnings: Sequence[SleepWarning]) -> None:
+        await self._connection.execute(
+            FOR_SERVICE["set_sleeps_at"],
+            [uuid.UUID(one.workspace.id) for one in warnings],
+            [one.workspace.wish_version for one in warnings],
+            [one.workspace.sleeps_at for one in warnings],
+            [one.sleeps_at for one in warnings],
+        )
+
+    async def take_warning_back(self, workspace_id: str, *, held_until: datetime) -> None:
+        await self._connection.execute(FOR_SERVICE["take_warning_back"], uuid.UUID(workspace_id), held_until)
 
     async def touch_stopped(self, workspace_ids: Collection[str], *, life: int) -> None:
         """Unless this life of a controller is over."""

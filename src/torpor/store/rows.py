@@ -85,6 +85,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         home_size=HomeSize(row["disk_generation"], row["disk_bytes"], row["disk_measured_at"])
         if row["disk_bytes"] is not None
         else None,
+        sleeps_at=row["sleeps_at"],
     )
 
 

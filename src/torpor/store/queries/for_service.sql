@@ -172,18 +172,49 @@ UPDATE latches SET released_at = now() WHERE provider = $1 RETURNING provider;
 SELECT clock_timestamp() AS now;
 
 -- name: standby_due
--- A page of those that run, whose time is up and whom nobody holds awake, in that order; they may be in use all the same.
+-- A page of those that run and whose time is up, or so near that their users are warned, in that order. They may be in use, or
+-- held awake for a moment longer, all the same.
 SELECT workspaces.*, users.username AS owner, clock_timestamp() AS now,
-       (greatest(last_access_at, phase_changed_at, wished_at) AT TIME ZONE 'UTC') + make_interval(secs => standby_ttl_s) AS due
+       warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s) AS due
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE phase = 'RUNNING' AND desired_state = 'RUNNING' AND operation = 'NONE'
-  AND (greatest(last_access_at, phase_changed_at, wished_at) AT TIME ZONE 'UTC') + make_interval(secs => standby_ttl_s)
-      <= now() AT TIME ZONE 'UTC'
-  AND ((greatest(last_access_at, phase_changed_at, wished_at) AT TIME ZONE 'UTC') + make_interval(secs => standby_ttl_s),
-       workspaces.id) > (coalesce($1::timestamp, '-infinity'), $2::uuid)
-  AND NOT EXISTS (SELECT FROM work_leases WHERE workspace_id = workspaces.id AND expires_at > now())
+  AND warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s) <= now() AT TIME ZONE 'UTC'
+  AND (warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s), workspaces.id)
+      > (coalesce($1::timestamp, '-infinity'), $2::uuid)
+  AND NOT EXISTS (
+      SELECT FROM work_leases
+      WHERE workspace_id = workspaces.id AND expires_at > now() + make_interval(secs => warning_s(standby_ttl_s))
+  )
 ORDER BY due, workspaces.id
 LIMIT $3;
+
+-- name: next_standby_due
+-- In how many seconds the next one is, of those that are not yet.
+SELECT extract(epoch FROM warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s)
+                          - (clock_timestamp() AT TIME ZONE 'UTC'))::double precision AS in_s
+FROM workspaces
+WHERE phase = 'RUNNING' AND desired_state = 'RUNNING' AND operation = 'NONE'
+  AND warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s) > now() AT TIME ZONE 'UTC'
+ORDER BY warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s), id
+LIMIT 1;
+
+-- name: set_sleeps_at
+-- When each of these is stopped, or that this is no longer near. Not where it was wished or held meanwhile; a row that another
+-- transaction is writing is left out: it comes round again.
+UPDATE workspaces SET sleeps_at = warned.at
+FROM (
+    SELECT workspaces.id, told.at
+    FROM unnest($1::uuid[], $2::bigint[], $3::timestamptz[], $4::timestamptz[]) AS told (id, wish_version, known, at)
+    JOIN workspaces ON workspaces.id = told.id
+    WHERE workspaces.wish_version = told.wish_version AND workspaces.sleeps_at IS NOT DISTINCT FROM told.known
+      AND NOT EXISTS (SELECT FROM work_leases WHERE workspace_id = workspaces.id AND expires_at > told.at)
+    FOR UPDATE OF workspaces SKIP LOCKED
+) AS warned
+WHERE workspaces.id = warned.id;
+
+-- name: take_warning_back
+-- It is held awake until after the time that users were warned of.
+UPDATE workspaces SET sleeps_at = NULL WHERE id = $1 AND sleeps_at < $2;
 
 -- name: archive_due
 -- A page of those that have been standing by for long enough, in that order.
@@ -235,6 +266,10 @@ RETURNING *;
 -- name: work_leases_of
 -- Those that still count, the first to end first.
 SELECT * FROM work_leases WHERE workspace_id = $1 AND expires_at > clock_timestamp() ORDER BY expires_at, id;
+
+-- name: work_leases_of_all
+-- The same of several workspaces.
+SELECT * FROM work_leases WHERE workspace_id = ANY ($1::uuid[]) AND expires_at > clock_timestamp() ORDER BY expires_at, id;
 
 -- name: delete_expired_work_leases
 DELETE FROM work_leases WHERE workspace_id = $1 AND expires_at <= clock_timestamp();
