@@ -164,6 +164,38 @@ async def test_typing_is_use_and_being_open_is_not(here: Live) -> None:
         assert touched == [workspace_id]
 
 
+WARNED = """
+UPDATE workspaces SET sleeps_at = now() + make_interval(secs => $2),
+    last_access_at = '-infinity', phase_changed_at = '-infinity', wished_at = '-infinity'
+WHERE id = $1 RETURNING sleeps_at
+"""
+
+
+async def test_a_warning_is_told_beside_the_terminal_and_is_not_use(here: Live) -> None:
+    touched: list[str] = []
+    here.wishes.using.touch = lambda workspace_id, _idle_s: touched.append(workspace_id)
+    workspace_id = await running(here)
+    async with knock(here, "nb/shell") as terminal, knock(here, "nb/shell") as other:
+        for one in (terminal, other):
+            await until_shown(one, b"$ ")
+        sleeps_at = await here.db.fetchval(WARNED, uuid.UUID(workspace_id), 100)
+        await here.publisher.do(TERM)
+        async with asyncio.timeout(PATIENCE_S):
+            for one in (terminal, other):
+                assert json.loads(await one.recv()) == {"sleeping_soon": sleeps_at.isoformat()}
+        # Moved by a moment it is no news; by a minute it is.
+        await here.db.fetchval(WARNED, uuid.UUID(workspace_id), 101)
+        later = await here.db.fetchval(WARNED, uuid.UUID(workspace_id), 160)
+        await here.publisher.do(TERM)
+        async with asyncio.timeout(PATIENCE_S):
+            assert json.loads(await terminal.recv()) == {"sleeping_soon": later.isoformat()}
+        assert touched == []
+    async with knock(here, "nb/shell") as late:
+        async with asyncio.timeout(PATIENCE_S):
+            said = [await late.recv(), await late.recv()]
+        assert json.dumps({"sleeping_soon": later.isoformat()}) in said, "who comes later is told as well"
+
+
 async def test_it_is_written_down_who_came(here: Live) -> None:
     await running(here)
     async with knock(here, "nb/shell"):
@@ -317,7 +349,7 @@ async def test_who_leaves_hangs_up(here: Live) -> None:
         async with knock(here, "nb/shell") as terminal:
             await terminal.send(b"yes\r")
             await until_shown(terminal, b"y\r\n" * 1000)
-            assert conversations() == 4
+            assert conversations() == 5
             if not politely:
                 terminal.transport.abort()
         await until(lambda: not conversations())

@@ -15,6 +15,7 @@ ELSEWHERE = {"archives", "cli", "dashboard", "doctor.py", "inside", "loops.py", 
 ALLOWED_LOOPS = {
     "accounts/watching.py::until_ended": "serves one request; asks the store, which heeds cancellation",
     "api/shell.py::_show": "returns after what it catches",
+    "api/shell.py::_warn": "returns after what it catches",
     "api/staying.py::until_refused": "serves one request; asks the store, which heeds cancellation",
     "control/execute.py::_give_space_back_though_cancelled": "ends at a deadline; its caller raises the cancellation",
     "control/membership.py::join": "ends at a deadline, and asks the store, which heeds cancellation",

@@ -52,6 +52,15 @@ def test_what_was_left_switched_on_is_switched_off() -> None:
     assert undone(b"\x1b[?25l") == b"\x1b[?25h"
 
 
+def test_a_notice_stands_on_a_line_of_its_own_and_moves_nothing_on_a_full_screen() -> None:
+    screen = Screen()
+    assert screen.notice("soon") == b"\r\nsoon\r\n"
+    screen.saw(b"\x1b[?1049h")
+    assert screen.notice("soon") == b"\x1b7\x1b[1;1H\x1b[7msoon\x1b[0m\x1b[K\x1b8"
+    screen.saw(b"\x1b[?1049l")
+    assert screen.notice("soon") == b"\r\nsoon\r\n"
+
+
 def test_a_sequence_may_come_in_pieces() -> None:
     output = b"text\x1b[?2004hmore\x1b[?25l\x1b[0m"
     pieces = [output[at : at + 1] for at in range(len(output))]

@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 import termios
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.api.live import PATIENCE_S, Live, live
-from tests.api.test_shell import running
+from tests.api.live import PATIENCE_S, TERM, Live, live
+from tests.api.test_shell import WARNED, running
 from tests.cli.real import at_a_port
 from tests.cli.seat import Seat
 from tests.waiting import until
@@ -61,6 +62,18 @@ async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
         seat.type(b"exit 7\r")
         assert await seat.ended() == 7
         assert seat.is_as_before
+
+
+async def test_a_warning_is_a_line_of_its_own(here: Live, url: str) -> None:
+    workspace_id = await running(here)
+    async with Seat(environment(here, url), "shell", "nb") as seat:
+        await seat.until(b"$ ")
+        await here.db.fetchval(WARNED, uuid.UUID(workspace_id), 100)
+        await here.publisher.do(TERM)
+        await seat.until(b"\r\n[torpor] nb goes to sleep at ")
+        await seat.until(b"because it is not in use; type to keep it awake\r\n")
+        seat.type(b"exit 7\r")
+        assert await seat.ended() == 7
 
 
 async def test_a_tilde_and_a_dot_leave(here: Live, url: str) -> None:

@@ -508,6 +508,28 @@ async def test_a_page_follows_how_it_stands(here: Gated) -> None:
             following = asyncio.ensure_future(standing(told["after"]))
 
 
+async def test_a_page_hears_of_a_stop_before_it_comes_and_to_ask_is_not_use(here: Gated) -> None:
+    ada = await here.workspace()
+    await here.set(ada, "last_access_at = '-infinity', phase_changed_at = '-infinity', wished_at = '-infinity'")
+    await here.until_heard()
+    session, _ = await here.session(here.ada)
+    door = await here.door(session, ada)
+
+    async def standing(after: str = "") -> Any:
+        return json.loads((await here.told(door, *FETCHES, target=f"/.torpor/standing?after={after}")).body)
+
+    before = await standing()
+    assert (before["ready"], before["sleeps_at"]) == (True, None)
+    following = asyncio.ensure_future(standing(before["after"]))
+    await here.set(ada, "sleeps_at = now() + interval '1 minute'")
+    async with asyncio.timeout(10):
+        warned = await following
+    now = await here.look(ada)
+    assert now.sleeps_at is not None
+    assert warned["sleeps_at"] == now.sleeps_at.isoformat()
+    assert now.last_access_at == (await here.look(ada)).last_access_at
+
+
 async def test_what_is_the_gate_s_own_is_never_passed_on(here: Gated) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)

@@ -120,7 +120,7 @@ class Conversation(ABC):
 
     async def _be_allowed(self) -> End:
         """It may be shared with other users by now, or deleted; and its times may have changed."""
-        with self._visit.feed.taken_from(self._visit.caller.user.username, self._found.id) as news:
+        with self._visit.feed.news_for(self._visit.caller.user.username, self._found.id) as news:
             await until_refused(self._look, news)
         return Cut(NOT_ALLOWED, f"you may not use {self._found.name!r} any more")
 

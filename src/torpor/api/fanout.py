@@ -16,7 +16,7 @@ import structlog
 
 from torpor import metrics
 from torpor.domain.errors import Unavailable
-from torpor.domain.events import OF_ANY_WORKSPACE, Told, from_message
+from torpor.domain.events import OF_ANY_WORKSPACE, EventKind, Told, from_message
 from torpor.domain.records import Workspace
 from torpor.loops import Loop, together
 from torpor.ports import Feed
@@ -149,8 +149,8 @@ class EventFeed:
         self._installation: str | None = None
         self._streams: dict[str, set[Stream]] = {}
         """By whom or what they follow (`_of_workspace`, `_of_user`, `EVERYTHING`)."""
-        self._guests: dict[tuple[str, str], set[asyncio.Event]] = {}
-        """What wakes those who are served by a workspace in another way, by user and workspace."""
+        self._guests: dict[str, dict[asyncio.Event, str]] = {}
+        """What wakes those who are served by a workspace in another way, by workspace, and who each of them is."""
         self._inbox: deque[Told] = deque()
         self._inbox_bytes = 0
         self._has_gap = True
@@ -183,18 +183,18 @@ class EventFeed:
                 del self._streams[followed]
 
     @contextlib.contextmanager
-    def taken_from(self, username: str, workspace_id: str) -> Iterator[asyncio.Event]:
-        """Set whenever this workspace may have been taken from this user; at first as well, because nobody listened before."""
+    def news_for(self, username: str, workspace_id: str) -> Iterator[asyncio.Event]:
+        """Set when this workspace may have been taken from this user, or is stopped soon; and at first."""
         news = asyncio.Event()
         news.set()
-        among = self._guests.setdefault((username, workspace_id), set())
-        among.add(news)
+        among = self._guests.setdefault(workspace_id, {})
+        among[news] = username
         try:
             yield news
         finally:
-            among.discard(news)
-            if not among and self._guests.get((username, workspace_id)) is among:
-                del self._guests[username, workspace_id]
+            among.pop(news, None)
+            if not among and self._guests.get(workspace_id) is among:
+                del self._guests[workspace_id]
 
     async def run(self) -> None:
         """Until cancelled; then every stream ends."""
@@ -291,6 +291,9 @@ class EventFeed:
             return
         if told.unshared:
             self._end_unshared(told)
+        if told.body["event"] == EventKind.SLEEPING_SOON:
+            for news in self._guests.get(told.workspace_id, ()):
+                news.set()
         framed: bytes | None = None
         for followed in (_of_workspace(told.workspace_id), *map(_of_user, told.usernames), EVERYTHING):
             for stream in self._streams.get(followed, ()):
@@ -301,9 +304,10 @@ class EventFeed:
 
     def _end_unshared(self, told: Told) -> None:
         """It is no longer theirs to see. They come again, and are told what is."""
-        for username in told.unshared:
-            for news in self._guests.get((username, told.workspace_id), ()):
+        for news, username in self._guests.get(told.workspace_id, {}).items():
+            if username in told.unshared:
                 news.set()
+        for username in told.unshared:
             for stream in tuple(self._streams.get(_of_user(username), ())):
                 stream.end()
         for stream in tuple(self._streams.get(_of_workspace(told.workspace_id), ())):

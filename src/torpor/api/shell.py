@@ -1,7 +1,9 @@
 """How does somebody type in a workspace from afar?
 
 A WebSocket. Binary frames are the terminal's bytes, both ways. Text frames are JSON: `{"resize": [columns, rows]}` from the
-client, and `{"exit": CODE}` to it, as the last word. What is refused is refused before the upgrade, like any other call.
+client, and `{"exit": CODE}` to it, as the last word. `{"sleeping_soon": INSTANT}` warns of a stop because it is not in use; the
+terminal is not written to, because its output would count as use. What is refused is refused before the upgrade, like any other
+call.
 
 With `?wake=true` a workspace that does not run is woken first. How that proceeds is told in text frames,
 `{"phase": ..., "operation": ..., "progress": ...}`; if it does not run in the end, the close reason says why.
@@ -10,6 +12,7 @@ With `?wake=true` a workspace that does not run is woken first. How that proceed
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -39,6 +42,7 @@ from torpor.api.door import Asking
 from torpor.api.fanout import EventFeed
 from torpor.domain.audit import Action
 from torpor.domain.errors import Failed, Refused, Unavailable
+from torpor.domain.warning import is_news
 from torpor.ports import Runtime, Shell, TerminalSize
 from torpor.wishes import Wishes
 
@@ -92,9 +96,28 @@ class ShellConversation(Conversation):
     def __init__(self, visit: Visit, shell: Shell) -> None:
         super().__init__(visit)
         self._shell = shell
+        self._has_looked = asyncio.Event()
 
     def _ways(self) -> Sequence[Coroutine[Any, Any, End]]:
-        return self._show(), self._type()
+        return self._show(), self._type(), self._warn()
+
+    async def _look(self) -> None:
+        await super()._look()
+        self._has_looked.set()
+
+    async def _warn(self) -> End:
+        """Besides looking: a client that does not read must not keep it from being looked whether it may stay."""
+        told: datetime | None = None
+        while True:
+            await self._has_looked.wait()
+            self._has_looked.clear()
+            at = self._found.sleeps_at
+            if at is not None and is_news(told, at):
+                try:
+                    await self._websocket.send_text(json.dumps({"sleeping_soon": at.isoformat()}))
+                except GONE:
+                    return Left()
+            told = at
 
     async def _show(self) -> End:
         """As fast as it is looked at: sending waits for the client, and the program for us."""

@@ -12,6 +12,7 @@ NEW_LINE = b"\r\n"
 # What programs switch on and should switch off again: the other screen, the mouse, pasting in brackets, focus, keypad.
 _MODES = re.compile(rb"\x1b\[\?([0-9;]{1,40})([hl])")
 WATCHED = frozenset(b"1 9 47 1000 1002 1003 1004 1005 1006 1015 1047 1049 2004".split())
+OTHER_SCREEN = frozenset(b"47 1047 1049".split())
 CURSOR = b"25"
 _LONGEST = 48
 
@@ -65,6 +66,17 @@ class Screen:
         # A sequence may be cut in two.
         begun = text.rfind(b"\x1b", -_LONGEST)
         self._tail = text[begun:] if begun >= 0 and not _MODES.match(text, begun) else b""
+
+    @property
+    def is_full(self) -> bool:
+        """A program has the whole screen: the other one is switched on."""
+        return bool(self._on & OTHER_SCREEN)
+
+    def notice(self, line: str) -> bytes:
+        """What shows a line of ours: below what is there; on a full screen at its top, so that nothing else moves."""
+        if self.is_full:
+            return b"\x1b7\x1b[1;1H\x1b[7m" + line.encode() + b"\x1b[0m\x1b[K\x1b8"
+        return b"\r\n" + line.encode() + b"\r\n"
 
     def undo(self) -> bytes:
         """What puts the terminal back; nothing where everybody tidied up after themselves."""

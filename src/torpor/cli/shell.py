@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import threading
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,6 +20,7 @@ from torpor.cli.escaping import Screen, Typed
 from torpor.cli.place import api_here
 from torpor.cli.terminal import Gone, Raw, read_some, signals, size, standard_input
 from torpor.cli.use import shell_code
+from torpor.cli.wording import sleep_line
 from torpor.cli.words import Name, NoWake
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def converse(line: "ClientConnection", name: str) -> int:
     heard, bell = os.pipe()
     os.set_blocking(bell, False)
     screen, typed = Screen(), Typed()
-    listener = _Listener(line, screen, bell)
+    listener = _Listener(line, name, screen, bell)
     descriptor = standard_input()
     try:
         with signals(bell) as came, Raw(descriptor) as raw:
@@ -74,9 +76,9 @@ def converse(line: "ClientConnection", name: str) -> int:
 class _Listener(threading.Thread):
     """Shows what comes from there; rings when there is nothing more."""
 
-    def __init__(self, line: "ClientConnection", screen: Screen, bell: int) -> None:
+    def __init__(self, line: "ClientConnection", name: str, screen: Screen, bell: int) -> None:
         super().__init__(daemon=True)
-        self._line, self._screen, self._bell = line, screen, bell
+        self._line, self._name, self._screen, self._bell = line, name, screen, bell
         self._has_told = False
         self.has_begun = False
         self.is_over = False
@@ -107,6 +109,10 @@ class _Listener(threading.Thread):
             self._has_told = True
             with contextlib.suppress(OSError):
                 os.write(STDERR, b"torpor: waking the workspace\r\n")
+        elif "sleeping_soon" in told:
+            said = sleep_line(self._name, told["sleeping_soon"], datetime.now().astimezone())
+            with contextlib.suppress(OSError):
+                os.write(STDERR, self._screen.notice(said))
 
 
 def _speak(

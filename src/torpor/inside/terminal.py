@@ -53,6 +53,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 HOST = "127.0.0.1"
+# Torpor's proxy answers this itself; a page that comes without one learns that there is nothing to follow.
+STANDING = "/.torpor/standing"
 ASSETS = Path(__file__).resolve().parent / "assets"
 
 MOST_COLUMNS_OR_ROWS = 2000
@@ -158,6 +160,8 @@ def load_pages(assets: Path, workspace: str) -> dict[str, Page]:
 def answer(pages: Mapping[str, Page], request: Request) -> Response | None:
     """What a request is told; None when it may become a WebSocket."""
     path = urlsplit(request.path).path
+    if path == STANDING and request.method == "GET":
+        return respond(HTTPStatus.NO_CONTENT, b"")
     if request.method != "GET":
         return respond(HTTPStatus.METHOD_NOT_ALLOWED, b"Only GET is answered here.\n", Allow="GET")
     if path == "/pty":

@@ -46,6 +46,8 @@ class Following:
     """It sleeps, and whoever goes there wakes it."""
     error: str | None
     steps: tuple[Step, ...]
+    sleeps_at: str | None = None
+    """When it is stopped because it is not in use; None while that is not near. For the terminal's page: to ask is no use."""
 
     @property
     def tag(self) -> str:
@@ -109,6 +111,7 @@ def follow(name: str, workspace: Workspace | None, stands: Standing) -> Followin
         can_wake=stands is Standing.ASLEEP,
         error=_error(workspace),
         steps=_steps(workspace) if stands is Standing.WAKING else (),
+        sleeps_at=workspace.sleeps_at.isoformat() if workspace.sleeps_at is not None else None,
     )
 
 

@@ -137,6 +137,7 @@ function attached(now) {
   say(null);
   resize();
   tell();
+  followStanding();
 }
 
 function draw(bytes) {
@@ -169,6 +170,7 @@ function type(bytes) {
 
 function disconnected(code) {
   session.socket = null;
+  following?.abort();
   if (code in CLOSED_FOR_GOOD) {
     const [message, action] = CLOSED_FOR_GOOD[code];
     say(message, action, code === 1008 ? () => location.reload() : again, true);
@@ -192,6 +194,55 @@ for (const [target, event] of [[window, "online"], [document, "visibilitychange"
   target.addEventListener(event, () => {
     if (session.tries > 0 && !document.hidden && session.socket === null) connect();
   });
+}
+
+// ── warnings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+//
+// Before the workspace is stopped because it is not in use, a line says so. The proxy is asked, not the workspace, and the line is
+// written here, not to the pty: neither is use, so a tab that is left open does not keep the workspace awake.
+
+let following = null;
+const workspace = document.querySelector('meta[name="workspace"]').content;
+let warnedOf = null; // when it is stopped, as this page has said
+
+async function followStanding() {
+  following?.abort();
+  const { signal } = (following = new AbortController());
+  let after = "";
+  let failures = 0;
+  while (!signal.aborted) {
+    try {
+      const answer = await fetch(`/.torpor/standing?after=${encodeURIComponent(after)}`, { cache: "no-store", signal });
+      if (answer.status === 204 || [401, 403, 404].includes(answer.status)) return;
+      if (!answer.ok) throw new Error(String(answer.status));
+      const stands = await answer.json();
+      after = stands.after;
+      failures = 0;
+      warn(stands.sleeps_at ?? null);
+    } catch {
+      if (signal.aborted) return;
+      failures += 1;
+      after = "";
+      await new Promise((done) => setTimeout(done, Math.min(30000, 500 * 2 ** failures)));
+    }
+  }
+}
+
+function warn(sleepsAt) {
+  if (sleepsAt === warnedOf) return;
+  warnedOf = sleepsAt;
+  if (at("bar").dataset.warns) say(null);
+  if (sleepsAt === null) return;
+  const left = Math.round((Date.parse(sleepsAt) - Date.now()) / 1000);
+  const inTime = left < 1 ? "now" : left < 60 ? `in ${left} s` : `in ${Math.round(left / 60)} min`;
+  const clock = new Date(sleepsAt).toLocaleTimeString();
+  const words = `${workspace} goes to sleep at ${clock} (${inTime}) because it is not in use; type to keep it awake`;
+  if (terminal.buffer.active.type !== "alternate") terminal.write(`\r\n[torpor] ${words}\r\n`);
+  else {
+    // A program that has the whole screen would be drawn over.
+    say(words, "Dismiss", () => say(null), true);
+    at("bar").dataset.warns = "yes";
+  }
 }
 
 // ── keyboard ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,6 +294,7 @@ at("keys").addEventListener("click", async ({ target }) => {
 
 function say(message, action = "", act = null, resting = false) {
   at("bar").hidden = message === null;
+  delete at("bar").dataset.warns;
   at("bar").classList.toggle("resting", resting);
   at("message").textContent = message ?? "";
   at("act").hidden = !action;

@@ -1,11 +1,13 @@
 // How do a terminal on the page and a shell in a workspace speak with each other?
 //
-// A WebSocket: binary frames are the terminal's bytes, text frames are JSON (`resize` from here, `exit` from there).
+// A WebSocket: binary frames are the terminal's bytes, text frames are JSON (`resize` from here, `exit` and `sleeping_soon` from
+// there).
 
 import { FitAddon } from "@xterm/addon-fit";
 import { Terminal, type ITheme } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { withoutInlineStyles } from "./inlinestyles.ts";
+import { sleepLine } from "./warnings.ts";
 
 withoutInlineStyles();
 
@@ -68,8 +70,15 @@ export function open(screen: HTMLElement, workspace: string, onEnd: (why: string
     send(JSON.stringify({ resize: [terminal.cols, terminal.rows] }));
   };
   socket.onmessage = ({ data }: MessageEvent<ArrayBuffer | string>) => {
-    if (typeof data !== "string") terminal.write(new Uint8Array(data));
-    else said = `The shell ended with ${(JSON.parse(data) as { exit: number }).exit}.`;
+    if (typeof data !== "string") {
+      terminal.write(new Uint8Array(data));
+      return;
+    }
+    const told = JSON.parse(data) as { exit?: number; sleeping_soon?: string };
+    if (told.exit !== undefined) said = `The shell ended with ${told.exit}.`;
+    // Where a program has the whole screen, the banner above it says the same.
+    else if (told.sleeping_soon && terminal.buffer.active.type === "normal")
+      terminal.write(`\r\n[torpor] ${sleepLine(told.sleeping_soon, Date.now())}\r\n`);
   };
   socket.onclose = ({ reason }) => {
     if (isClosed) return;

@@ -58,6 +58,17 @@ export function ahead(at: string, now: number): string {
   return seconds <= 0 ? "now" : `in ${coarse(seconds)}`;
 }
 
+/** What is left until then as on a clock: 4:59. */
+export function countdown(at: string, now: number): string {
+  const seconds = Math.max(0, Math.ceil((Date.parse(at) - now) / 1000));
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+}
+
+/** 14:05:00, as it is written here. */
+export function clock(at: string): string {
+  return CLOCK.format(new Date(at));
+}
+
 function coarse(seconds: number): string {
   for (const [size, letter] of UNITS) if (seconds >= size) return `${Math.floor(seconds / size)} ${letter}`;
   return "1 s";

@@ -52,6 +52,8 @@ export interface Workspace {
   standby_ttl: number;
   archive_ttl: number;
   last_access_at: Instant;
+  /** When it is stopped unless it is used again; null while that is not near. */
+  sleeps_at: Instant | null;
   phase_changed_at: Instant;
   observed_at: Instant | null;
   created_at: Instant;
@@ -68,7 +70,7 @@ export interface Page<Item> {
 
 export interface Told {
   id: number;
-  event: "state_changed" | "error" | "heartbeat" | "reset";
+  event: "state_changed" | "error" | "sleeping_soon" | "heartbeat" | "reset";
   at: Instant | null;
   workspace: Workspace | null;
 }
