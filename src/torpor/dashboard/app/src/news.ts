@@ -14,6 +14,7 @@ export function news(before: House, after: House): string {
   for (const [id, one] of after.workspaces) {
     const known = before.workspaces.get(id);
     if (known && known.phase !== one.phase) said.push(`${one.name}: ${PHASE_SAYS[one.phase]}.`);
+    else if (known && one.sleeps_at && !known.sleeps_at) said.push(`${one.name} goes to sleep soon: it is not in use.`);
   }
   for (const [id, one] of before.workspaces) if (!after.workspaces.has(id)) said.push(gone(one));
   return said.length > MOST_NAMED ? `${said.length} workspaces have changed.` : said.join(" ");

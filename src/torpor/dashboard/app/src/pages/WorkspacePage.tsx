@@ -57,7 +57,7 @@ function Whole({ workspace, me }: { workspace: Workspace; me: Me }) {
   const { name, phase, operation, desired_state: wish, error, generation, revision } = workspace;
   const moving = isMoving(workspace);
   // Whatever is asked besides the workspace itself is asked again when this changes.
-  const key = JSON.stringify([phase, operation, wish, error, outage(workspace)?.reason, generation, revision]);
+  const key = JSON.stringify([phase, operation, wish, error, outage(workspace)?.reason, generation, revision, workspace.sleeps_at]);
   const path = of(workspace.id);
   const history = useAsked<{ items: Operation[] }>(`${path}/operations?limit=100`, key);
   const archives = useAsked<{ items: Archive[] }>(`${path}/archives`, key);

@@ -12,6 +12,7 @@ import { nextTheme, theme, type Theme } from "../theme.ts";
 import type { Me } from "../wire.ts";
 import { Button, Wrong } from "./controls.tsx";
 import { Icon, type IconName } from "./Icon.tsx";
+import { SleepBanners } from "./SleepBanners.tsx";
 
 interface Tab {
   to: Place;
@@ -68,6 +69,7 @@ export function Frame({ me, children }: { me: Me; children: ComponentChildren })
         <UserMenu me={me} />
       </header>
       <News />
+      <SleepBanners me={me} />
       <div id="content" tabIndex={-1}>
         {children}
       </div>

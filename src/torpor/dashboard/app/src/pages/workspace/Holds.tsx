@@ -18,7 +18,7 @@ const LONG = [
 
 export function Holds({ workspace, me, now }: { workspace: Workspace; me: Me; now: number }) {
   const path = `${of(workspace.id)}/leases`;
-  const { said, again } = useAsked<{ items: Lease[] }>(path, workspace.phase, 30_000);
+  const { said, again } = useAsked<{ items: Lease[] }>(path, `${workspace.phase} ${workspace.sleeps_at}`, 30_000);
   const [reason, setReason] = useState("");
   const [seconds, setSeconds] = useState<string>("3600");
   const [adding, setAdding] = useState(false);
