@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.product import without_confinement
 from tests.requirements import must_have
+from tests.runtimes.own_getent import own_getent
 from torpor.doctor import Finding, archives_finding, confinement_findings, index_findings, running_findings
 from torpor.runtimes.process.places import places
 from torpor.runtimes.process.volumes import Volumes
@@ -81,13 +82,21 @@ async def test_what_is_closed_to_workspaces_is_told_with_what_is_allowed(tmp_pat
     assert "closed: 10.0.0.0/8, except 10.1.2.3/32" in network.detail
 
 
-async def test_a_proxy_that_workspaces_cannot_reach_is_a_finding(tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path), "HTTPS_PROXY": "http://localhost:3128"}
-    networks = {"TORPOR_WORKSPACE_BLOCKED_NETWORKS": "127.0.0.0/8, ::1"}
-    settings = load({"TORPOR_DATA": str(tmp_path), **networks})
+async def test_a_proxy_that_workspaces_cannot_reach_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_getent(tmp_path, monkeypatch, {"proxy.example.com": "10.1.2.3"})
+    environ = {"HOME": str(tmp_path), "HTTPS_PROXY": "http://proxy.example.com:3128"}
+    settings = load({"TORPOR_DATA": str(tmp_path)})
     found = next(one for one in await index_findings(settings, environ) if "HTTPS_PROXY" in one.detail)
     assert not found.ok
-    assert "the proxy localhost (" in found.detail
+    assert "the proxy proxy.example.com (10.1.2.3)" in found.detail
     assert "workspace_allowed_networks" in found.advice
-    settings = load({"TORPOR_DATA": str(tmp_path), **networks, "TORPOR_WORKSPACE_ALLOWED_NETWORKS": "127.0.0.1, ::1"})
+    settings = load({"TORPOR_DATA": str(tmp_path), "TORPOR_WORKSPACE_ALLOWED_NETWORKS": "10.1.2.3"})
     assert not [one for one in await index_findings(settings, environ) if "HTTPS_PROXY" in one.detail]
+
+
+async def test_no_name_is_looked_up_that_this_machine_is_not_set_up_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = own_getent(tmp_path, monkeypatch, {})
+    await index_findings(load({"TORPOR_DATA": str(tmp_path)}), {"HOME": str(tmp_path)})
+    assert "pypi.org" not in asked()

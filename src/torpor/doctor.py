@@ -81,7 +81,7 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
 
 async def index_findings(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     """Package indexes and proxies of this machine that workspaces, which have a network of their own, cannot reach."""
-    hosts = {**package_indexes.DEFAULT, **package_indexes.named(environ, package_indexes.pip_files(environ))}
+    hosts = package_indexes.named(environ, package_indexes.pip_files(environ))
     blocked, allowed = settings.blocked_networks, settings.allowed_networks
     closed = await package_indexes.closed(hosts, blocked=blocked, allowed=allowed)
     return [Finding("package index", False, one.what, one.remedy) for one in closed]

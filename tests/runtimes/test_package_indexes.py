@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtimes.own_getent import own_getent
 from torpor.domain.networks import BLOCKED
-from torpor.runtimes.process.package_indexes import Closed, closed, named, pip_files
+from torpor.runtimes.process.package_indexes import closed, named, pip_files
 
 
 @pytest.mark.parametrize(
@@ -43,19 +44,24 @@ def test_pips_files_name_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_index_in_a_blocked_network_is_told_with_its_address_and_the_setting() -> None:
-    hosts = {"10.1.2.3": "PIP_INDEX_URL", "198.51.100.7": "UV_INDEX", "localhost": "HTTPS_PROXY"}
-    found = await closed(hosts, blocked=(*BLOCKED, "127.0.0.0/8", "::1/128"), allowed=())
-    assert [one.host for one in found] == ["10.1.2.3", "localhost"]
-    assert str(found[0]) == (
+async def test_an_index_in_a_blocked_network_is_told_with_its_address_and_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"10.1.2.3": "10.1.2.3", "198.51.100.7": "198.51.100.7", "proxy.example.com": "fd12::9"}
+    own_getent(tmp_path, monkeypatch, names)
+    hosts = {"10.1.2.3": "PIP_INDEX_URL", "198.51.100.7": "UV_INDEX", "proxy.example.com": "HTTPS_PROXY"}
+    found = await closed(hosts, blocked=BLOCKED, allowed=())
+    assert [str(one) for one in found] == [
         "workspaces cannot reach the package index 10.1.2.3 of PIP_INDEX_URL, because 10.0.0.0/8 is closed to them. "
-        "An administrator can add 10.1.2.3 to the setting workspace_allowed_networks."
-    )
-    assert found[1].what.startswith(f"workspaces cannot reach the proxy localhost ({found[1].address}) of HTTPS_PROXY")
+        "An administrator can add 10.1.2.3 to the setting workspace_allowed_networks.",
+        "workspaces cannot reach the proxy proxy.example.com (fd12::9) of HTTPS_PROXY, because fc00::/7 is closed to them. "
+        "An administrator can add fd12::9 to the setting workspace_allowed_networks.",
+    ]
     assert await closed({"10.1.2.3": "PIP_INDEX_URL"}, blocked=BLOCKED, allowed=("10.1.0.0/16",)) == []
 
 
 @pytest.mark.anyio
-async def test_a_host_without_an_address_is_not_told() -> None:
-    assert await closed({"no such host": "PIP_INDEX_URL"}, blocked=("0.0.0.0/0", "::/0"), allowed=()) == []
-    assert Closed("a", "b", "c", "d").remedy
+async def test_a_host_without_an_address_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = own_getent(tmp_path, monkeypatch, {})
+    assert await closed({"missing.example.com": "PIP_INDEX_URL"}, blocked=("0.0.0.0/0", "::/0"), allowed=()) == []
+    assert asked() == ["missing.example.com"]

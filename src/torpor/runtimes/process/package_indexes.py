@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from torpor.domain.networks import closed_by
 from torpor.runtimes.process.tools import ToolFailed, call, find
 
-DEFAULT = {"pypi.org": "pip's and uv's default"}
 INDEX_VARIABLES = (
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
