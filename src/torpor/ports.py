@@ -46,6 +46,10 @@ PLACEHOLDERS: Mapping[str, str] = {
 }
 
 
+CPU_WEIGHT = 100
+"""Of a workspace, unless its template says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What a container runs: taken from a template, filled in with what the workspace asked for."""
@@ -57,6 +61,8 @@ class Program:
     """PyPI requirements that must be installed (once per template, shared, read-only) before it can run."""
     is_verbatim: bool = False
     """The command is a person's own, to the letter: braces in it are theirs, not placeholders."""
+    cpu_weight: int = CPU_WEIGHT
+    """Where the CPU is busy, two containers get it in the proportion of their weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,11 @@ def test_looking(torpor: Torpor, api: StandIn, command: str, path: str, answer: 
 
 
 def test_templates(torpor: Torpor, api: StandIn) -> None:
-    items = [{"name": "command", "title": "Your own", "description": "Any program.", "takes_command": True}]
+    items = [{"name": "command", "title": "Your own", "description": "Any program.", "takes_command": True, "cpu_weight": 40}]
     api.answer("GET /templates", {"items": items})
     assert "-- CMD..." in torpor("templates").text
+    assert "CPU WEIGHT" in torpor("templates").text
+    assert " 40" in torpor("templates").text
     assert torpor("templates", "--json").json == {"items": items}
 
 

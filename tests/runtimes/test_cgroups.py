@@ -24,7 +24,7 @@ def test_version_1_has_a_hierarchy_for_each(tmp_path: Path) -> None:
 def test_version_2_counts_only_with_its_controllers(tmp_path: Path, controllers: str, usable: bool) -> None:
     (tmp_path / "cgroup.controllers").write_text(controllers)
     (tmp_path / "mounts").write_text(f"30 23 0:26 / {tmp_path} rw,nosuid - cgroup2 cgroup2 rw\n")
-    assert find(tmp_path / "mounts") == (Hierarchies(2, tmp_path, tmp_path) if usable else None)
+    assert find(tmp_path / "mounts") == (Hierarchies(2, tmp_path, tmp_path, tmp_path) if usable else None)
 
 
 def test_without_any_there_are_none(tmp_path: Path) -> None:

@@ -221,6 +221,7 @@ async def test_abilities_can_be_asked_without_starting(make_machine: MakeMachine
         "network",
         "name resolution",
         "memory and processes",
+        "CPU",
     ]
     assert all(ability.how for ability in found)
     assert Home("a", 1)

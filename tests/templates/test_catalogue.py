@@ -134,6 +134,10 @@ def test_a_good_file_is_read() -> None:
         ("packages", '["good"]'),
         ("packages", '["good>=1"]'),
         ("takes_command", '"yes"'),
+        ("cpu_weight", "0"),
+        ("cpu_weight", "10001"),
+        ("cpu_weight", "1.5"),
+        ("cpu_weight", "true"),
         ("comand", '["good"]'),
     ],
 )
@@ -141,6 +145,16 @@ def test_a_broken_file_is_an_error_that_names_file_and_field(field: str, value: 
     fields = {key: text for key, text in GOOD.items() if key != field} | ({field: value} if value is not None else {})
     with pytest.raises(Hopeless, match=rf"^good\.toml: {field}: "):
         parse("good.toml", written(fields))
+
+
+@pytest.mark.parametrize("weight", [1, 100, 10_000])
+def test_a_program_has_the_cpu_weight_of_its_template(weight: int) -> None:
+    heavy = parse("good.toml", written({**GOOD, "cpu_weight": str(weight)}))
+    assert program(heavy, None).cpu_weight == weight
+
+
+def test_a_template_without_a_cpu_weight_has_the_default() -> None:
+    assert {program(one, ("true",) if one.takes_command else None).cpu_weight for one in templates().values()} == {100}
 
 
 def test_a_command_beside_takes_command_is_an_error() -> None:

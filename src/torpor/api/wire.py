@@ -267,6 +267,7 @@ class TemplateOut(Wire):
     title: str
     description: str
     takes_command: bool
+    cpu_weight: int = Field(description="Where the CPU is busy, workspaces get it in the proportion of their weights.")
     warnings: list[str] = Field(description="What to know before choosing it here.")
 
 
@@ -561,6 +562,7 @@ def template_out(template: Template, warnings: Sequence[str] = ()) -> TemplateOu
         title=template.title,
         description=template.description,
         takes_command=template.takes_command,
+        cpu_weight=template.cpu_weight,
         warnings=list(warnings),
     )
 

@@ -261,13 +261,14 @@ def explanation(told: Record, now: datetime) -> Drawn:
 
 def templates(items: Sequence[Record]) -> Drawn:
     return table(
-        ["NAME", "TITLE", "DESCRIPTION", "COMMAND"],
+        ["NAME", "TITLE", "DESCRIPTION", "COMMAND", "CPU WEIGHT"],
         [
             [
                 text(item["name"], "bold"),
                 text(item["title"]),
                 text(item["description"]),
                 text("-- CMD..." if item["takes_command"] else None),
+                text(str(item["cpu_weight"])),
             ]
             for item in items
         ],

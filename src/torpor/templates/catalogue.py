@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torpor.domain.errors import Hopeless, Refused
-from torpor.ports import PLACEHOLDERS, Program
+from torpor.ports import CPU_WEIGHT, PLACEHOLDERS, Program
 
 DEFAULT = "terminal"
 # Of all words together: whoever follows a workspace is told of its command with every change.
@@ -33,6 +33,7 @@ class Template:
     """The workspace brings its own command, and the template has none."""
     cpu_keeps_awake: bool = True
     """A workspace whose programs use the CPU is not stopped."""
+    cpu_weight: int = CPU_WEIGHT
 
 
 def template(name: str) -> Template:
@@ -69,6 +70,7 @@ def program(chosen: Template, command: tuple[str, ...] | None) -> Program:
         chosen.environment,
         chosen.packages,
         is_verbatim=chosen.takes_command,
+        cpu_weight=chosen.cpu_weight,
     )
 
 
@@ -93,6 +95,8 @@ def load(folder: Path) -> Mapping[str, Template]:
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+]+")
+CPU_WEIGHTS = range(1, 10_001)
+"""Those of cgroup version 2."""
 BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -123,6 +127,7 @@ def parse(file: str, text: str) -> Template:
         packages=tuple(written.get("packages", ())),
         takes_command=takes_command,
         cpu_keeps_awake=written.get("cpu_keeps_awake", True),
+        cpu_weight=written.get("cpu_weight", CPU_WEIGHT),
     )
 
 
@@ -172,6 +177,11 @@ def yes_or_no_fault(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be true or false"
 
 
+def weight_fault(value: Any) -> str | None:
+    is_weight = isinstance(value, int) and not isinstance(value, bool) and value in CPU_WEIGHTS
+    return None if is_weight else f"must be a number from {CPU_WEIGHTS[0]} to {CPU_WEIGHTS[-1]}"
+
+
 def placeholder_fault(texts: Any) -> str | None:
     unknown = [name for text in texts for name in BRACES.findall(text) if name not in PLACEHOLDERS]
     return (
@@ -191,4 +201,5 @@ FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "packages": packages_fault,
     "takes_command": yes_or_no_fault,
     "cpu_keeps_awake": yes_or_no_fault,
+    "cpu_weight": weight_fault,
 }

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from torpor.ports import CPU_WEIGHT
 from torpor.runtimes.process import access, cgroups, forward_policy, network, pasta, users
+from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.places import Places
 from torpor.runtimes.process.tools import TRIAL_S, ToolFailed, call, find
@@ -23,11 +25,16 @@ NETWORK = "network"
 FORWARDING = "forwarding"
 NAMES = "name resolution"
 LIMITS = "memory and processes"
+CPU = "CPU"
 REFUSED_TO_ROOT = "give Torpor CAP_SYS_ADMIN and the right to mount (in a container: --privileged)"
 REFUSED_TO_OTHERS = (
     "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0"
 )
 POOR_LIMITS = "only resource limits, per process"
+POOR_WEIGHTS = (
+    f"nice values only (workspaces {nice_of(CPU_WEIGHT)}, archives {nice_of(ARCHIVE_WEIGHT)}): "
+    "a workspace with many processes or sessions gets more of a busy CPU than one with few"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,10 @@ async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[
     own_users, user_ability = await _user(places, bubblewrap)
     hierarchies, limits_ability = _cgroups(options)
     forwarding = await _forwarding(places) if way is Network.VETH else ()
-    abilities = (sandbox_ability, user_ability, network_ability, *forwarding, _names(way, nameservers), limits_ability)
+    abilities = (
+        *(sandbox_ability, user_ability, network_ability, *forwarding, _names(way, nameservers)),
+        *(limits_ability, weights_ability(hierarchies)),
+    )
     confinement = Confinement(bubblewrap, bounded_tmp, way, nameservers, hierarchies, closes_published, own_users)
     return confinement, abilities
 
@@ -269,6 +279,19 @@ def _cgroups(options: Options) -> tuple[cgroups.Hierarchies | None, Ability]:
     except OSError as error:
         return None, without_cgroups(error)
     return hierarchies, Ability(LIMITS, True, f"cgroup version {hierarchies.version} at {Path(hierarchies.memory)}")
+
+
+def weights_ability(hierarchies: cgroups.Hierarchies | None) -> Ability:
+    """Of these groups, before or after they were prepared."""
+    remedy = "run Torpor as root, or with a delegated cgroup that has the cpu controller"
+    if hierarchies is None:
+        return Ability(CPU, False, f"no cgroups: {POOR_WEIGHTS}", remedy)
+    try:
+        cgroups.Cgroups(hierarchies, "").check_weights()
+    except OSError as error:
+        return Ability(CPU, False, f"{error}: {POOR_WEIGHTS}", remedy)
+    how = f"cgroup version {hierarchies.version}: each workspace has weight {CPU_WEIGHT} (or its template's `cpu_weight`), "
+    return Ability(CPU, True, f"{how}an archive {ARCHIVE_WEIGHT}; Torpor itself is outside of their group")
 
 
 def without_cgroups(error: OSError) -> Ability:

@@ -10,14 +10,19 @@ import errno
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from torpor.ports import Limits
+from torpor.ports import CPU_WEIGHT, Limits
 from torpor.runtimes.process import processes
 
 MOUNTS = Path("/proc/self/mountinfo")
+NEEDED = {"memory", "pids"}
+WEIGHTS = {"cpu"}
+SHARES_PER_WEIGHT = 1024 / CPU_WEIGHT
+"""Of version 1, whose default is 1024."""
+FEWEST_SHARES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +32,16 @@ class Hierarchies:
     version: int
     memory: Path
     processes: Path
+    cpu: Path | None = None
+    """None where a group cannot be given a weight; limits work without."""
+
+    @property
+    def needed(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys((self.memory, self.processes)))
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        return tuple(dict.fromkeys((self.memory, self.processes)))
+        return tuple(dict.fromkeys((*self.needed, *([self.cpu] if self.cpu else []))))
 
 
 def find(mounts: Path = MOUNTS) -> Hierarchies | None:
@@ -41,14 +52,18 @@ def find(mounts: Path = MOUNTS) -> Hierarchies | None:
         kind, _, options = after.partition(" ")
         point = Path(before.split()[4])
         if kind == "cgroup":
-            for controller in {"memory", "pids"} & set(options.split()[-1].split(",")):
+            for controller in {"memory", "pids", "cpu"} & set(options.split()[-1].split(",")):
                 controllers[controller] = point
         elif kind == "cgroup2":
             with contextlib.suppress(OSError):
-                if {"memory", "pids"} <= set((point / "cgroup.controllers").read_text().split()):
-                    return Hierarchies(2, point, point)
-    if {"memory", "pids"} <= controllers.keys():
-        return Hierarchies(1, controllers["memory"], controllers["pids"])
+                found = set((point / "cgroup.controllers").read_text().split())
+                if found >= NEEDED:
+                    return Hierarchies(2, point, point, point if "cpu" in found else None)
+    if controllers.keys() >= NEEDED:
+        cpu = controllers.get("cpu")
+        return Hierarchies(
+            1, controllers["memory"], controllers["pids"], cpu if cpu is not None and os.access(cpu, os.W_OK) else None
+        )
     return None
 
 
@@ -59,34 +74,62 @@ class Cgroups:
 
     def check(self) -> None:
         """OSError when `prepare` would find that this machine does not let us; changes nothing."""
-        for root in self.hierarchies.roots:
-            needed = [root]
-            if self.hierarchies.version == 2 and not _is_handed_down(root):
-                needed += [root / "cgroup.subtree_control"]
-                # The kernel's rule for every group but the first: either processes or groups with controllers.
-                if (root / "cgroup.type").exists() and (root / "cgroup.procs").read_text().strip():
-                    raise OSError(errno.EBUSY, "has processes of its own and so cannot hand its controllers down", str(root))
-            for path in needed:
-                if not os.access(path, os.W_OK):
-                    raise PermissionError(errno.EACCES, "is not ours to write", str(path))
+        for root in self.hierarchies.needed:
+            self._check(root, NEEDED)
+
+    def check_weights(self) -> None:
+        """The same for weights: OSError when groups have none here."""
+        if self.hierarchies.cpu is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no cgroup with the cpu controller that is ours to write")
+        self._check(self.hierarchies.cpu, WEIGHTS)
+
+    def _check(self, root: Path, controllers: set[str]) -> None:
+        written = [root]
+        if self.hierarchies.version == 2 and not _is_handed_down(root, controllers):
+            written += [root / "cgroup.subtree_control"]
+            # The kernel's rule for every group but the first: either processes or groups with controllers.
+            if (root / "cgroup.type").exists() and (root / "cgroup.procs").read_text().strip():
+                raise OSError(errno.EBUSY, "has processes of its own and so cannot hand its controllers down", str(root))
+        for path in written:
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, "is not ours to write", str(path))
 
     def prepare(self) -> None:
-        """Make the parent group; OSError when this machine does not let us."""
-        for root in self.hierarchies.roots:
-            if self.hierarchies.version == 2:
-                _hand_down(root)
-            (root / self._parent).mkdir(exist_ok=True)
-            if self.hierarchies.version == 2:
-                _hand_down(root / self._parent)
-            if not os.access(root / self._parent / "cgroup.procs", os.W_OK):
-                raise PermissionError(f"{root / self._parent} is not ours to write")
+        """Make the parent group; OSError when this machine does not let us. Without weights where it lets us do all else."""
+        for root in self.hierarchies.needed:
+            self._prepare(root, NEEDED)
+        if self.hierarchies.cpu is not None:
+            try:
+                self._prepare(self.hierarchies.cpu, WEIGHTS)
+            except OSError:
+                self.hierarchies = replace(self.hierarchies, cpu=None)
 
-    def make(self, name: str, limits: Limits | None) -> list[Path]:
+    def _prepare(self, root: Path, controllers: set[str]) -> None:
+        if self.hierarchies.version == 2:
+            _hand_down(root, controllers)
+        (root / self._parent).mkdir(exist_ok=True)
+        if self.hierarchies.version == 2:
+            _hand_down(root / self._parent, controllers)
+        if not os.access(root / self._parent / "cgroup.procs", os.W_OK):
+            raise PermissionError(f"{root / self._parent} is not ours to write")
+
+    @property
+    def has_weights(self) -> bool:
+        """Known after `prepare`."""
+        return self.hierarchies.cpu is not None
+
+    def make(self, name: str, limits: Limits | None, *, cpu_weight: int = CPU_WEIGHT) -> list[Path]:
         """The files that a process writes itself into to belong to this group."""
         doors: list[Path] = []
         for root in self.hierarchies.roots:
             (root / self._parent / name).mkdir(exist_ok=True)
             doors.append(root / self._parent / name / "cgroup.procs")
+        if self.hierarchies.cpu is not None:
+            cpu = self.hierarchies.cpu / self._parent / name
+            if self.hierarchies.version == 2:
+                (cpu / "cpu.weight").write_text(str(cpu_weight))
+            else:
+                (cpu / "cpu.shares").write_text(str(max(FEWEST_SHARES, round(cpu_weight * SHARES_PER_WEIGHT))))
         if limits is not None:
             memory = self.hierarchies.memory / self._parent / name
             processes = self.hierarchies.processes / self._parent / name
@@ -171,10 +214,10 @@ class Cgroups:
                 (root / self._parent).rmdir()
 
 
-def _hand_down(group: Path) -> None:
-    if not _is_handed_down(group):
-        (group / "cgroup.subtree_control").write_text("+memory +pids")
+def _hand_down(group: Path, controllers: set[str]) -> None:
+    if not _is_handed_down(group, controllers):
+        (group / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in sorted(controllers)))
 
 
-def _is_handed_down(group: Path) -> bool:
-    return {"memory", "pids"} <= set((group / "cgroup.subtree_control").read_text().split())
+def _is_handed_down(group: Path, controllers: set[str]) -> bool:
+    return controllers <= set((group / "cgroup.subtree_control").read_text().split())

@@ -12,7 +12,7 @@ import structlog
 
 from torpor.domain.errors import Code, Failed
 from torpor.ports import HomeJob, Progress
-from torpor.runtimes.process import processes
+from torpor.runtimes.process import cpu_weight, processes
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
 from torpor.runtimes.process.patience import to_the_end
@@ -55,7 +55,8 @@ class Job:
             await to_the_end(self.end())
 
     async def _run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
-        doors = self._cgroups.make(self._name, None) if self._cgroups else []
+        weight = cpu_weight.of_job(job)
+        doors = self._cgroups.make(self._name, None, cpu_weight=weight) if self._cgroups else []
         environment = {
             name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
         }
@@ -70,12 +71,13 @@ class Job:
             _listen(await spawned.output(limit=LONGEST_LINE), progress),
             _tail(await spawned.errors()),
             _feed(await spawned.input(), job.stdin),
+            cpu_weight.make_nice(spawned, weight),
         )
         try:
             code = await spawned.wait()
             await asyncio.wait([talking], timeout=LAST_WORDS_S)
             await self._end_tree()  # what it left behind may hold the pipes for ever
-            answer, errors, _ = await talking
+            answer, errors, *_ = await talking
         finally:
             talking.cancel()
             await asyncio.gather(talking, return_exceptions=True)

@@ -200,11 +200,18 @@ class ProcessRuntime:
         except OSError as error:  # looking alone could not tell
             poorer = abilities.without_cgroups(error)
             log.warning("no_cgroups", why=poorer.how)
-            _, found = await self._examine()
-            found = tuple(poorer if one.what == poorer.what else one for one in found)
-            self._examined = confinement, found
+            self._correct(poorer, abilities.weights_ability(None))
             return None
+        if not groups.has_weights:
+            self._correct(abilities.weights_ability(groups.hierarchies))
         return groups
+
+    def _correct(self, *poorer: Ability) -> None:
+        """What was tried counts, not what looking had found."""
+        assert self._examined is not None
+        confinement, found = self._examined
+        tried = {one.what: one for one in poorer}
+        self._examined = confinement, tuple(tried.get(one.what, one) for one in found)
 
     async def _prepare_network(self, confinement: Confinement) -> Veths | None:
         if confinement.network is not Network.VETH:

@@ -17,7 +17,7 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.program import Orders
 from torpor.ports import Address, Container
-from torpor.runtimes.process import access, agent_client, pasta, pipes, processes, sandbox
+from torpor.runtimes.process import access, agent_client, cpu_weight, pasta, pipes, processes, sandbox
 from torpor.runtimes.process.abilities import Confinement, Network
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import Spawned, joining
@@ -133,6 +133,8 @@ class Supervisor:
             info_end.close()
             processes.record(self._equipment.places.records, self._name, spawned.pid)
             self._tasks = [asyncio.ensure_future(self._keep_log(spawned)), asyncio.ensure_future(self._watch(spawned))]
+            if self._equipment.cgroups is None or not self._equipment.cgroups.has_weights:
+                self._tasks.append(asyncio.ensure_future(cpu_weight.make_nice(spawned, self._cpu_weight)))
             agent = spawned.pid
             if confinement.bubblewrap is not None:
                 agent = await born(info)
@@ -169,7 +171,11 @@ class Supervisor:
 
     def _doors(self) -> list[Path]:
         cgroups = self._equipment.cgroups
-        return cgroups.make(self._name, self.container.limits) if cgroups else []
+        return cgroups.make(self._name, self.container.limits, cpu_weight=self._cpu_weight) if cgroups else []
+
+    @property
+    def _cpu_weight(self) -> int:
+        return self.container.program.cpu_weight
 
     def _argv(self, user: int | None, info_fd: int) -> list[str]:
         confinement, options = self._equipment.confinement, self._equipment.options

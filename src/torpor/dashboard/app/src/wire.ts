@@ -120,6 +120,7 @@ export interface Template {
   title: string;
   description: string;
   takes_command: boolean;
+  cpu_weight: number;
   warnings: string[];
 }
 
