@@ -332,6 +332,40 @@ def test_holes_are_counted_exactly_and_once(tmp_path: Path, monkeypatch: pytest.
         assert caught.value.code is Code.HOME_TOO_LARGE
 
 
+def islands(path: Path, size: int, *positions: int) -> Path:
+    with sparse(path, size).open("r+b") as file:
+        for position in positions:
+            file.seek(position)
+            file.write(b"island")
+    return path
+
+
+def in_one_piece(home: Path) -> bytes:
+    return b"".join(b"".join(tree.content(found)) for found in tree.Walk(home) if found.entry.path != ".")
+
+
+def bytes_read() -> int:
+    """By this process, whether from disk or not."""
+    said = Path("/proc/self/io").read_text(encoding="ascii")
+    return int(dict(line.split(": ") for line in said.splitlines())["rchar"])
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 3 << 20), st.lists(st.integers(0, 3 << 20), max_size=6))
+def test_a_file_with_holes_is_read_as_it_is(size: int, positions: list[int]) -> None:
+    with TemporaryDirectory() as folder:
+        path = islands(Path(folder) / "sparse", size, *positions)
+        assert in_one_piece(Path(folder)) == path.read_bytes()
+
+
+def test_holes_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    islands(tmp_path / "home" / "sparse", 256 << 20, 0, 100 << 20, (256 << 20) - 6)
+    before = bytes_read()
+    assert in_one_piece(tmp_path / "home").count(b"island") == 3
+    assert bytes_read() - before < 4 << 20
+
+
 def test_more_is_left_out_than_a_manifest_lists(world: World) -> None:
     """Long names and many of them: what is listed is bounded, what is counted is not."""
     home = world.home()

@@ -19,6 +19,7 @@ from torpor.archives.troubles import READING, changed, troubles
 from torpor.domain.errors import Code, Failed
 
 READ_BYTES = 1 << 20
+ZEROS = bytes(READ_BYTES)
 
 KIND_OF = {
     stat.S_IFDIR: Kind.DIRECTORY,
@@ -152,18 +153,33 @@ def content(found: Found) -> Iterator[bytes]:
             before = os.fstat(fd)
             if _identity(before) != _identity(found.seen):
                 raise changed(found.entry.path)
-            left = found.entry.size
-            while left:
-                piece = os.read(fd, min(left, READ_BYTES))
-                if not piece:
-                    raise changed(found.entry.path)
-                left -= len(piece)
-                yield piece
+            position = 0
+            for hole, data in _settled_holes(fd, before) if _may_have_holes(before) else ():
+                yield from _data(fd, position, hole, found.entry.path)
+                yield from _zeros(data - hole)
+                position = data
+            yield from _data(fd, position, found.entry.size, found.entry.path)
             after = os.fstat(fd)
             if _identity(after) != _identity(before) or after.st_ctime_ns != before.st_ctime_ns:
                 raise changed(found.entry.path)
         finally:
             os.close(fd)
+
+
+def _data(fd: int, position: int, end: int, path: str) -> Iterator[bytes]:
+    while position < end:
+        piece = os.pread(fd, min(end - position, READ_BYTES), position)
+        if not piece:
+            raise changed(path)
+        position += len(piece)
+        yield piece
+
+
+def _zeros(left: int) -> Iterator[bytes]:
+    """What a hole reads as. Not read: that costs as much CPU time as its hash, and pushes files of others out of memory."""
+    while left:
+        yield ZEROS if left >= READ_BYTES else ZEROS[:left]
+        left -= min(left, READ_BYTES)
 
 
 def tree_root(home: Path | str) -> str:
@@ -211,14 +227,13 @@ class Holes:
         self._linked: set[tuple[int, int]] = set()
 
     def add(self, path: str, seen: os.stat_result, opened: Callable[[], int]) -> None:
-        # Fewer blocks than bytes may be the file system's own squeezing: only a look inside tells.
-        if seen.st_size - seen.st_blocks * 512 < SMALL_HOLE_BYTES or (seen.st_dev, seen.st_ino) in self._linked:
+        if not _may_have_holes(seen) or (seen.st_dev, seen.st_ino) in self._linked:
             return
         if seen.st_nlink > 1:
             self._linked.add((seen.st_dev, seen.st_ino))
         fd = opened()
         try:
-            self._bytes += _hole_bytes(fd, seen.st_size)
+            self._bytes += sum(data - hole for hole, data in _holes(fd, seen.st_size))
         finally:
             os.close(fd)
         if self._bytes > MOST_HOLE_BYTES:
@@ -237,18 +252,34 @@ def refuse_holes(walk: Iterable[Found]) -> Iterator[Found]:
         yield found
 
 
-def _hole_bytes(fd: int, size: int) -> int:
-    holes = position = 0
+def _may_have_holes(seen: os.stat_result) -> bool:
+    """Fewer blocks than bytes may be the file system's own squeezing: only a look inside tells."""
+    return seen.st_size - seen.st_blocks * 512 >= SMALL_HOLE_BYTES
+
+
+def _settled_holes(fd: int, seen: os.stat_result) -> Iterator[tuple[int, int]]:
+    """What may be left out when the file is read. None where the file system does not tell.
+
+    Written to disk first: OpenZFS before 2.2.2 reported holes where data had just been written.
+    """
+    with contextlib.suppress(OSError):
+        os.fdatasync(fd)
+        yield from _holes(fd, seen.st_size)
+
+
+def _holes(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where each hole begins and ends, as far as the file system tells."""
+    position = 0
     while position < size:
         try:
-            data = os.lseek(fd, position, os.SEEK_DATA)
+            data = min(os.lseek(fd, position, os.SEEK_DATA), size)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
             data = size  # a hole to the end
-        holes += data - position
+        if data > position:
+            yield position, data
         position = os.lseek(fd, data, os.SEEK_HOLE) if data < size else size
-    return holes
 
 
 # ── extended attributes ───────────────────────────────────────────────────────────────────────────────────────────────
