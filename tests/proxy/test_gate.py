@@ -98,6 +98,30 @@ async def test_whoever_goes_there_is_sent_to_sign_in_and_comes_back(here: Gated)
     assert used.status == 403, "it is good once"
 
 
+async def test_what_another_workspace_left_in_the_browser_is_cleared(here: Gated) -> None:
+    ada = await here.workspace()
+    session, _ = await here.session(here.ada)
+    nonce = "n" * 43
+
+    async def enters(*kept: str) -> tuple[str | None, list[str]]:
+        code = await here.accounts.door_code(session, ada.id, hashlib.sha256(nonce.encode()).digest())
+        brings = "; ".join((f"torpor_knock={nonce}", *kept))
+        entered = await here.told(*GOES_THERE, f"Cookie: {brings}", target=f"/.torpor/enter?code={code}")
+        assert entered.status == 303
+        cleared = [value.decode() for name, value in entered.headers if name == b"Clear-Site-Data"]
+        cookies = [value.decode() for name, value in entered.headers if name == b"Set-Cookie"]
+        assert cookies[2].startswith(f"torpor_workspace={ada.id}; Path=/; HttpOnly; SameSite=Lax; Max-Age=")
+        return (cleared[0] if cleared else None), cookies[3:]
+
+    clears, same = '"cache", "storage"', f"torpor_workspace={ada.id}"
+    ended = ["theirs=; Path=/; Max-Age=0"]
+    assert await enters("theirs=1") == (clears, ended), "nothing is known about what was here before"
+    assert await enters("torpor_workspace=00000000-0000-0000-0000-000000000000", "theirs=1") == (clears, ended)
+    assert await enters(same, "theirs=1") == (None, [])
+    assert await enters(same, "torpor_workspace=00000000-0000-0000-0000-000000000000") == (clears, [])
+    assert await enters("torpor_door=x", 'a"b=1', "=1") == (clears, []), "ours are kept, and what is no name is not said"
+
+
 @pytest.mark.parametrize("back", ["//evil.example/", "/\\evil.example", "https://evil.example", "/a\x7f", ""])
 async def test_nobody_is_led_elsewhere_by_a_way_in(here: Gated, back: str) -> None:
     ada = await here.workspace()
@@ -179,7 +203,9 @@ async def test_a_secure_installation_has_cookies_that_no_other_host_can_set(
         back = head(*GOES_THERE, brings, target=f"/.torpor/enter?code={code}", host="ada.spaces.example")
         entered = await _awaited(gate.judge(back, SOMEWHERE))
         assert entered.status == 303
-        assert entered.headers[-2][1].startswith(b"__Host-torpor_door=torpor_")
+        cookies = [value for name, value in entered.headers if name == b"Set-Cookie"]
+        assert cookies[0].startswith(b"__Host-torpor_door=torpor_")
+        assert cookies[2].startswith(b"__Host-torpor_workspace=")
 
 
 async def _awaited(judged: Any) -> Any:

@@ -354,6 +354,7 @@ def test_every_header_that_is_ours_to_mind_is_known_in_any_case() -> None:
 COOKIES = {
     b"torpor_session=abc": (),
     b"torpor_door=abc; __Host-torpor_session=abc; a=1; __Host-torpor_door=abc; torpor_knock=abc": (b"a=1",),
+    b"torpor_workspace=abc; a=1; __Host-torpor_workspace=abc": (b"a=1",),
     b" torpor_session = abc ;": (),
     b"a=1; torpor_session=abc; b=2": (b"a=1; b=2",),
     b"torpor_session=abc;a=1": (b"a=1",),

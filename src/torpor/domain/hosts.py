@@ -65,6 +65,11 @@ class Hosts:
         """By what a browser is known on a workspace's host while it is away to show who it is."""
         return self._cookie("knock")
 
+    @property
+    def workspace_cookie(self) -> str:
+        """Which workspace the browser last signed in to on this host; it is no secret."""
+        return self._cookie("workspace")
+
     def _cookie(self, what: str) -> str:
         """The prefix has browsers refuse it from anywhere but this very host, a host below it included; it needs TLS."""
         return f"__Host-torpor_{what}" if self.is_secure else f"torpor_{what}"

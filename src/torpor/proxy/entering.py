@@ -16,7 +16,7 @@ from torpor.domain.errors import Refused
 from torpor.domain.hosts import Hosts, ToWorkspace, is_own_path
 from torpor.proxy import pages
 from torpor.proxy.gate import Reply
-from torpor.proxy.head import Head, Header
+from torpor.proxy.head import PLATFORM_COOKIES, Head, Header
 from torpor.proxy.knock import cookies
 from torpor.proxy.outcomes import Outcome
 from torpor.proxy.routes import Routes
@@ -28,9 +28,13 @@ LOGO = "/.torpor/logo.svg"
 ROOM = "/.torpor/room"
 """On the platform's host (`proxy.room`)."""
 KNOCK_LIVES_S = 600
+LONGEST_COOKIE_S = 400 * 86_400
+"""Browsers keep none longer."""
+MOST_ENDED_COOKIES = 100
 MOST_FIELDS = 10
 _NONCE = re.compile(r"[A-Za-z0-9_-]{43}")
 _CODE = re.compile(r"torpor_[A-Za-z0-9_-]{43}")
+_COOKIE_NAME = re.compile(rb"[!#-'*+.^_`|~0-9A-Za-z-]+")
 # The same for all: whoever guesses learns nothing, not even whether there is such a workspace.
 _CLOSED = "this way in was used already, is too old, or is another browser's; open it again"
 # Asked about all the same: how long the answer takes tells nothing either.
@@ -81,13 +85,29 @@ async def enter(
         token, caller = await accounts.redeem(code, nonce, workspace_id, came_from=client, user_agent=agent)
     except Refused:
         return closed
+    cleared = () if cookies(head, hosts.workspace_cookie.encode()) == (workspace_id,) else clear_site(head)
     lives_s = max(1, int((caller.expires_at - datetime.now(UTC)).total_seconds())) if caller.expires_at else None
     return see(
         back,
         _set_cookie(hosts, hosts.door_cookie, token, lives_s=lives_s),
         _set_cookie(hosts, hosts.knock_cookie, "", lives_s=0),
+        _set_cookie(hosts, hosts.workspace_cookie, workspace_id, lives_s=LONGEST_COOKIE_S),
+        *cleared,
         outcome=Outcome.SIGN_IN,
     )
+
+
+def clear_site(head: Head) -> tuple[Header, ...]:
+    """Nothing that another workspace left in this browser under this host name stays: its service worker would see every
+    request and answer to the new one. Also where it is not known whether there was another.
+
+    The directive "cookies" would end what the browser has on all hosts of the domain, the platform's session among it. So the
+    cookies that the browser shows here are ended one by one.
+    """
+    shown = dict.fromkeys(pair.partition(b"=")[0].strip() for value in head.values(b"cookie") for pair in value.split(b";"))
+    others = [name for name in shown if _COOKIE_NAME.fullmatch(name) and name not in PLATFORM_COOKIES]
+    ended = ((b"Set-Cookie", name + b"=; Path=/; Max-Age=0") for name in others[:MOST_ENDED_COOKIES])
+    return ((b"Clear-Site-Data", b'"cache", "storage"'), *ended)
 
 
 def _nonce(hosts: Hosts, head: Head) -> str | None:

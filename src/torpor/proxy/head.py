@@ -24,9 +24,11 @@ PLATFORM_COOKIES = frozenset(
         b"torpor_session",
         b"torpor_door",
         b"torpor_knock",
+        b"torpor_workspace",
         b"__Host-torpor_session",
         b"__Host-torpor_door",
         b"__Host-torpor_knock",
+        b"__Host-torpor_workspace",
     }
 )
 TOKEN_PREFIX = b"torpor_"
