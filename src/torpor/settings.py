@@ -157,6 +157,13 @@ class Settings(BaseModel):
     gc_grace: Seconds = Field(7200, description="Seconds between finding an archive to be an orphan and removing it.")
     gc_keep: int = Field(5, ge=1, description="How many of its last archives a workspace keeps in any case.")
     undelete_grace: Seconds = Field(7 * 86_400, description="Seconds in which a deleted workspace can be had back.")
+    name_reserved_for: float = Field(
+        86_400,
+        ge=0,
+        le=10 * 365 * 86_400,
+        description="Seconds for which the name of a deleted or renamed workspace stays reserved for its owner: browsers keep "
+        "what its pages left under its host name.",
+    )
     events_retention: Seconds = Field(86_400, description="Seconds for which missed events can be replayed.")
     events_heartbeat: float = Field(30, gt=0, le=300, description="Seconds between two signs of life on a stream of events.")
 

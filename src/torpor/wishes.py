@@ -28,6 +28,7 @@ from torpor.store.for_service import (
     Audited,
     AuditFilter,
     Creation,
+    NameReserved,
     NameTaken,
     NewWorkspace,
     ServiceStore,
@@ -96,8 +97,11 @@ class Wishes:
         hint: Callable[[str], None],
         using: Using | None = None,
         require_space: Callable[[int], Awaitable[None]] = no_disk_is_known,
+        name_reserved_s: float = 0,
     ) -> None:
-        """`require_space`: returns when so many bytes more fit on the disk of the homes; Refused `disk_low` otherwise."""
+        """`require_space`: returns when so many bytes more fit on the disk of the homes; Refused `disk_low` otherwise.
+        `name_reserved_s`: how long a name that was given up is reserved for the owner of the workspace that had it.
+        """
         self.using = using or Using(store, new_id=new_id, hint=hint)
         self._store = store
         self._limits = limits
@@ -105,6 +109,7 @@ class Wishes:
         self._new_id = new_id
         self._hint = hint
         self._require_space = require_space
+        self._name_reserved_s = name_reserved_s
 
     async def create(
         self,
@@ -142,6 +147,7 @@ class Wishes:
                 if desired_state is Wish.RUNNING:
                     admit(await writing.running_besides(new.id, owner_id=caller.user.id), self._limits)
                 await writing.create(new)
+                await writing.require_own_name(new.id, reserved_s=self._name_reserved_s)
                 if key is not None:
                     await writing.remember_creation(caller.user.id, key, asked)
                 await writing.audit(
@@ -219,6 +225,8 @@ class Wishes:
                 admit(await writing.running_besides(found.id), self._limits)
             if change != WorkspaceChange():
                 await writing.change(found.id, change)
+            if name is not None and name != workspace.name:
+                await writing.require_own_name(found.id, reserved_s=self._name_reserved_s)
             for entry in _changed(caller, workspace, change):
                 await writing.audit(entry)
         if desired_state is Wish.RUNNING:
@@ -265,6 +273,7 @@ class Wishes:
                 raise Refused("purged", f"{workspace.name!r} was purged; its home was given up", workspace=workspace.name)
             await _require_kept(writing, workspace)
             await writing.set_wish(workspace.id, Wish.ARCHIVED)
+            await writing.require_own_name(workspace.id, reserved_s=self._name_reserved_s)
             await writing.audit(done(caller, Action.WORKSPACE_UNDELETE, workspace))
         return await self._wished(caller, found)
 
@@ -444,6 +453,15 @@ class Wishes:
                 yield writing
         except NameTaken as taken:
             raise Refused("name_taken", f"there is already a workspace {name!r}", name=name) from taken
+        except NameReserved as reserved:
+            # Not whose it was, and the same for administrators: what its pages left in browsers is as dangerous to them.
+            raise Refused(
+                "name_reserved",
+                f"a workspace of another user was called {name!r} until recently; "
+                f"the name is free again at {reserved.until:%Y-%m-%d %H:%M} UTC, or choose another name",
+                name=name,
+                until=reserved.until.isoformat(),
+            ) from reserved
 
 
 def _check(caller: Caller, workspace: Workspace, *deeds: Deed, said: str) -> None:

@@ -219,7 +219,13 @@ class Live:
 
 @contextlib.asynccontextmanager
 async def live(
-    database_url: str, redis_url: str, *, heartbeat_s: float = 30, ask_again_s: float = 30, publishes: bool = True
+    database_url: str,
+    redis_url: str,
+    *,
+    heartbeat_s: float = 30,
+    ask_again_s: float = 30,
+    publishes: bool = True,
+    name_reserved_s: float = 0,
 ) -> AsyncIterator[Live]:
     async with contextlib.AsyncExitStack() as stack:
         service = await Database.open(database_url, Role.SERVICE)
@@ -250,6 +256,7 @@ async def live(
             ttls=Ttls(),
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _: None,
+            name_reserved_s=name_reserved_s,
         )
 
         async def nothing() -> dict[str, Any]:

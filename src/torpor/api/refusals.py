@@ -26,6 +26,7 @@ STATUS_OF: Mapping[str, int] = {
     "bad_door_code": 403,
     "not_found": 404,
     "name_taken": 409,
+    "name_reserved": 409,
     "is_deleted": 409,
     "not_deleted": 409,
     "purged": 409,

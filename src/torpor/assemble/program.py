@@ -115,6 +115,7 @@ async def _start(
         hint=heard.everywhere,
         using=using,
         require_space=engines.space_check(runtime, settings.disk_reserve_bytes),
+        name_reserved_s=settings.name_reserved_for,
     )
     revocations = Revocations(bus)
     confinement = await engines.confinement(settings, runtime)

@@ -148,6 +148,14 @@ class NameTaken(Exception):
     """Another living workspace bears this name."""
 
 
+class NameReserved(Exception):
+    """A workspace of another user had this name a short time ago."""
+
+    def __init__(self, until: datetime) -> None:
+        super().__init__(until)
+        self.until = until
+
+
 class ServiceStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -305,6 +313,12 @@ class Writing:
                 new.standby_ttl_s,
                 new.archive_ttl_s,
             )
+
+    async def require_own_name(self, workspace_id: str, *, reserved_s: float) -> None:
+        """After a name was put to use in this transaction; NameReserved when another user gave it up less than that ago."""
+        row = await self._connection.fetchrow(FOR_SERVICE["name_reserved_until"], uuid.UUID(workspace_id), reserved_s)
+        if row is not None:
+            raise NameReserved(row["until"])
 
     async def running_besides(self, workspace_id: str, *, owner_id: str | None = None) -> RunningNow:
         """Who else runs, of this owner or of this workspace's; nobody else is admitted before this transaction has ended."""

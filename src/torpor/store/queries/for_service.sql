@@ -4,6 +4,15 @@
 INSERT INTO workspaces (id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
 
+-- name: name_reserved_until
+-- Until when the name of this workspace is reserved for another user than its owner; nothing when it is not. Asked after the
+-- name was put to use: whoever was about to free it has done so by then, because the index of names waits for them.
+SELECT freed_names.freed_at + make_interval(secs => $2) AS until
+FROM workspaces JOIN freed_names ON freed_names.name = workspaces.name
+WHERE workspaces.id = $1
+  AND freed_names.owner_id <> workspaces.owner_id
+  AND freed_names.freed_at + make_interval(secs => $2) > clock_timestamp();
+
 -- name: workspace_by_id
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
