@@ -797,6 +797,20 @@ class ProgramContract:
         command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
         assert await gathered(command) == (7, b"out\n", b"err\n")
 
+    async def test_closing_a_command_ends_it_though_that_is_cancelled(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", "echo $$ > pid; echo begun; sleep 1000"])
+        await until_written(command, b"begun")
+        closing = asyncio.ensure_future(command.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+
+        async def is_over() -> bool:
+            return (await world.runtime.execute(home.workspace_id, ["sh", "-c", "kill -0 $(cat pid)"], b"")).exit_code != 0
+
+        await until(is_over, within_s=PATIENCE_S)
+
     async def test_a_command_does_not_inherit_what_is_meant_for_the_program(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)
         container = world.running(home, ("sleep", "60"), GREETING="hello", PYTHONPATH="/torpor/site")

@@ -123,8 +123,9 @@ class _Frames:
 
     async def close(self) -> None:
         self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        # Before anything is waited for: the caller may be cancelled meanwhile, and hanging up is what ends the command.
         self._over(Refused("not_running", "the connection to the command was closed"))
+        await asyncio.gather(self._listening, return_exceptions=True)
 
     async def send(self, framed: bytes) -> None:
         if not self._ended.done():
