@@ -269,6 +269,10 @@ class Runtime(Protocol):
         """The last lines that the program wrote (of the present container or the last one)."""
         ...
 
+    async def append_log(self, workspace_id: str, lines: bytes) -> None:
+        """Add whole lines to what `logs` shows; nothing where there is no container. Never fails because a disk is full."""
+        ...
+
     async def world(self) -> str:
         """What this runtime sees, told apart from any other: controllers of different worlds must not share a database."""
         ...

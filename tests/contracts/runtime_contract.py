@@ -584,6 +584,18 @@ class RuntimeContract:
             await world.runtime.start_command(home.workspace_id, ["echo"])
         assert refusal.value.code == "not_running"
 
+    async def test_lines_can_be_added_to_the_log_and_go_with_the_next_start(self, world: World) -> None:
+        home = await running(world)
+        workspace_id = home.workspace_id
+        await world.runtime.append_log(workspace_id, b"one\ntwo\n")
+        assert [line async for line in world.runtime.logs(workspace_id, tail=1)] == [b"two\n"]
+        await world.runtime.ensure_no_container(workspace_id, FENCE)
+        assert [line async for line in world.runtime.logs(workspace_id, tail=2)] == [b"one\n", b"two\n"]
+        await world.runtime.append_log(workspace_id, b"nothing runs here\n")
+        assert [line async for line in world.runtime.logs(workspace_id, tail=1)] == [b"two\n"]
+        await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
+        assert b"two\n" not in [line async for line in world.runtime.logs(workspace_id, tail=10)]
+
     # shells
 
     async def test_a_shell_has_a_terminal_of_the_size_it_was_given(self, world: World) -> None:

@@ -117,6 +117,8 @@ class FakeWorld:
     """What the processes of a container are said to do, by workspace."""
     disk: Disk | None = None
     """On which homes are said to be."""
+    logs: dict[str, list[bytes]] = field(default_factory=dict)
+    """What was added to the log of a workspace's present or last container."""
     runtime_out: bool = False
     archives_out: bool = False
     observed_slowly_s: float = 0.0
@@ -243,6 +245,7 @@ class FakeRuntime:
         volume.opened_revision = max(volume.opened_revision, container.revision)
         is_ready = self._world.starts_ready and container.program.command != SILENT
         self._world.containers[workspace_id] = FakeContainer(container, fence.epoch, ready=is_ready)
+        self._world.logs.pop(workspace_id, None)
         self._note("ensure_running", workspace_id, fence)
 
     async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
@@ -261,6 +264,12 @@ class FakeRuntime:
         held = self._world.containers.get(workspace_id)
         if held is not None and held.ended is not None:
             yield held.ended.last_lines.encode()
+        for line in self._world.logs.get(workspace_id, [])[-tail:]:
+            yield line
+
+    async def append_log(self, workspace_id: str, lines: bytes) -> None:
+        if workspace_id in self._world.containers:
+            self._world.logs.setdefault(workspace_id, []).extend(lines.splitlines(keepends=True))
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
         """The same for every port: whoever says where it is knows what answers there."""

@@ -233,6 +233,9 @@ class RemoteFake:
         for line in await self._line.look("logs", workspace_id, tail):
             yield bytes_of(line)
 
+    async def append_log(self, workspace_id: str, lines: bytes) -> None:
+        await self._line.look("append_log", workspace_id, text_of(lines))
+
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
         """As last told, see `start`: the engine itself, unless fate says that containers answer elsewhere."""
         if workspace_id not in self._running:

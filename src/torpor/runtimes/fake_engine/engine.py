@@ -115,6 +115,10 @@ async def _logs(engine: _Engine, workspace_id: str, tail: int) -> Words:
     return [text_of(line) async for line in engine.runtime.logs(workspace_id, tail=tail)]
 
 
+async def _append_log(engine: _Engine, workspace_id: str, lines: str) -> None:
+    await engine.runtime.append_log(workspace_id, bytes_of(lines))
+
+
 async def _execute(engine: _Engine, workspace_id: str, command: list[str], stdin: str) -> Words:
     done = await engine.runtime.execute(workspace_id, command, bytes_of(stdin))
     return [done.exit_code, text_of(done.stdout), text_of(done.stderr)]
@@ -176,6 +180,7 @@ LOOKS: Mapping[str, Verb] = {
     "execute": lambda engine, _, *said: _execute(engine, *said),
     "require_running": lambda engine, _, workspace_id: _require_running(engine, workspace_id),
     "logs": lambda engine, _, *said: _logs(engine, *said),
+    "append_log": lambda engine, _, *said: _append_log(engine, *said),
     "manifest_root": lambda engine, _, key: engine.archives.manifest_root(ArchiveKey.parse(key)),
     "archives_world": lambda engine, _: engine.archives.world(),
     "reachable": lambda engine, _: engine.archives.reachable(),

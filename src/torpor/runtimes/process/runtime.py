@@ -308,6 +308,10 @@ class ProcessRuntime:
         for line in await asyncio.to_thread(logs.tail, self.places.log(workspace_id), tail):
             yield line
 
+    async def append_log(self, workspace_id: str, lines: bytes) -> None:
+        if (supervisor := self._containers.get(workspace_id)) is not None:
+            await supervisor.append_log(lines)
+
     # ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ensure_volume(self, home: Home, fence: Fence) -> None:

@@ -85,6 +85,7 @@ class Supervisor:
         self._directory = equipment.places.container(self._id)
         self._program = equipment.places.program(self._id)
         self._log = Log(equipment.places.log(self._id), equipment.options.log_bytes)
+        self._log_turn = asyncio.Lock()
         self._spawned: Spawned | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -255,6 +256,10 @@ class Supervisor:
         output = await spawned.output()
         while data := await output.read(1 << 16):
             self._log.remember(data)
+            await self.append_log(data)
+
+    async def append_log(self, data: bytes) -> None:
+        async with self._log_turn:
             await asyncio.to_thread(self._log.write, data)
 
     async def _tell_when_ready(self) -> None:
