@@ -25,7 +25,7 @@ from torpor.domain.transitions import NEXT_OPERATION, TURNS, Standing
 from torpor.ports import PLACEHOLDERS
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings
 from torpor.sort.machine.states import MasterState, WorkerState
-from torpor.templates.catalogue import templates
+from torpor.templates.catalogue import FIELD_MEANS, templates
 
 ROOT = Path(__file__).parent.parent
 DRAWN = "<!-- Drawn from the source by `make docs`; do not edit. -->\n\n"
@@ -116,10 +116,13 @@ def _default(value: object) -> str:
 def templates_page() -> str:
     rows = [(one.name, one.title, one.description, "yes" if one.takes_command else "no") for one in templates().values()]
     holders = [(f"`{{{name}}}`", meaning) for name, meaning in PLACEHOLDERS.items()]
+    fields = [(f"`{name}`", meaning) for name, meaning in FIELD_MEANS.items()]
     return DRAWN + "\n".join(
         (
             "# Templates\n",
             table(("name", "title", "description", "takes a command"), rows),
+            "## What a template's file may contain\n",
+            table(("field", "is"), fields),
             "## What a template's command and environment may refer to\n",
             table(("placeholder", "is"), holders),
         )

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from torpor.domain.before_sleep import BEFORE_SLEEP_S
 from torpor.domain.errors import Refused
 from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
@@ -150,6 +151,10 @@ class Settings(BaseModel):
         8 * 3600,
         description="Seconds after its last input, output or CPU use for which a terminal's foreground command keeps it awake.",
     )
+    before_sleep_timeout: Seconds = Field(
+        BEFORE_SLEEP_S,
+        description="Seconds that a workspace's `before_sleep` command may take; then it is ended, and the workspace stopped.",
+    )
     gc: Literal["on", "off"] = Field(
         "on", description="Whether archives are collected at all; `off` while a database is restored from a backup."
     )
@@ -284,6 +289,7 @@ class Settings(BaseModel):
             retry_base_s=self.reconciler_retry_backoff,
             retry_cap_s=self.reconciler_retry_backoff_max,
             disk_reserve_bytes=self.disk_reserve_bytes,
+            before_sleep_s=self.before_sleep_timeout,
         )
 
     @property

@@ -14,6 +14,7 @@ from datetime import datetime
 from torpor.accounts import Caller
 from torpor.domain.access import Deed, Share, check_access, not_there
 from torpor.domain.audit import Action
+from torpor.domain.before_sleep import check_before_sleep
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason, Refused
 from torpor.domain.explain import Explanation, explain
 from torpor.domain.latch import Latch
@@ -30,6 +31,7 @@ from torpor.store.for_service import (
     Creation,
     NameReserved,
     NameTaken,
+    NewBeforeSleep,
     NewWorkspace,
     ServiceStore,
     StoredArchive,
@@ -121,12 +123,14 @@ class Wishes:
         desired_state: Wish = Wish.RUNNING,
         standby_ttl_s: int | None = None,
         archive_ttl_s: int | None = None,
+        before_sleep: tuple[str, ...] | None = None,
         key: str | None = None,
     ) -> Workspace:
         """The same `key` again makes nothing new: it is the same workspace."""
         check_name(name)
         program(template(template_name), command or None)
         _check_sayable(desired_state)
+        check_before_sleep(before_sleep)
         new = NewWorkspace(
             id=self._new_id(),
             name=name,
@@ -136,11 +140,13 @@ class Wishes:
             desired_state=desired_state,
             standby_ttl_s=_check_ttl("standby_ttl", standby_ttl_s, self._ttls.standby_s),
             archive_ttl_s=_check_ttl("archive_ttl", archive_ttl_s, self._ttls.archive_s),
+            before_sleep=before_sleep,
         )
         if desired_state is Wish.RUNNING:
             await self._require_space(0)
-        # As it was said: defaults may change between two attempts.
-        asked = Creation(new.id, _digest(name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s))
+        # As it was said: defaults may change between two attempts. What was not said changes no digest of an earlier version.
+        said = (name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s)
+        asked = Creation(new.id, _digest(*said, *(() if before_sleep is None else (before_sleep,))))
         async with self._naming(name) as writing:
             made = await writing.creation(caller.user.id, key) if key is not None else None
             if made is None:
@@ -201,6 +207,7 @@ class Wishes:
         desired_state: Wish | None = None,
         standby_ttl_s: int | None = None,
         archive_ttl_s: int | None = None,
+        before_sleep: NewBeforeSleep | None = None,
     ) -> Workspace:
         """All of it or nothing. A wish is accepted whatever is under way; the same one again clears its error."""
         # Whoever says nothing at all must be allowed to change something all the same.
@@ -212,9 +219,11 @@ class Wishes:
             _check_sayable(desired_state)
         standby_s = _check_ttl("standby_ttl", standby_ttl_s, found.standby_ttl_s)
         _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
+        if before_sleep is not None:
+            check_before_sleep(before_sleep.command)
         if desired_state is not None:
             await self._require_space_for(found, desired_state)
-        change = WorkspaceChange(name, standby_ttl_s, archive_ttl_s, desired_state)
+        change = WorkspaceChange(name, standby_ttl_s, archive_ttl_s, desired_state, before_sleep)
         async with self._naming(name or found.name) as writing:
             workspace = await self._locked(writing, caller, found, *deeds)
             if workspace.deleted_at is not None:
@@ -480,6 +489,9 @@ def _changed(caller: Caller, workspace: Workspace, change: WorkspaceChange) -> S
         "archive_ttl": change.archive_ttl_s,
     }
     rest = {what: value for what, value in said.items() if value is not None}
+    if change.before_sleep is not None:
+        # What follows the program's name may be a password.
+        rest["before_sleep"] = None if change.before_sleep.command is None else change.before_sleep.command[:1]
     entries = [done(caller, Action.WORKSPACE_CHANGE, workspace, **rest)] if rest else []
     if change.desired_state is not None:
         entries.append(done(caller, Action.WORKSPACE_WISH, workspace, desired_state=change.desired_state))

@@ -23,7 +23,7 @@ from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
 from torpor.store.database import Database, Role
 from torpor.store.for_controller import ControllerStore, Hold
 from torpor.store.for_service import ServiceStore
-from torpor.templates.catalogue import program, template
+from torpor.templates.catalogue import before_sleep_of, program, template
 from torpor.wishes import Ttls, Wishes
 
 WORLD = "fake:of this test"
@@ -95,6 +95,7 @@ def make_controller(
         FakeArchives(world),
         lambda workspace: program(template(workspace.template), workspace.command or None),
         Limits(memory_bytes=2**30, processes=100),
+        before_sleep_of,
     )
     return Controller(
         store,

@@ -46,6 +46,7 @@ SERVICE_COLUMNS = (
     "created_at",
     "shares",
     "sleeps_at",
+    "before_sleep",
 )
 
 

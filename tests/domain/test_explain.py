@@ -102,6 +102,18 @@ def test_a_turn_is_announced() -> None:
     assert explain(row, ()).next_step == "ARCHIVING is turned round, because the wish is now RUNNING"
 
 
+def test_while_before_sleep_runs_that_is_told() -> None:
+    row = workspace(
+        phase=Phase.RUNNING, desired_state=Wish.STANDBY, operation=Operation.STOPPING, stage=Stage.BEFORE_SLEEP, deadline_at=NOW
+    )
+    told = explain(row, ())
+    assert told.waiting_for is not None
+    assert told.waiting_for.what == "its `before_sleep` command to end"
+    assert any("`before_sleep`" in line for line in told.lines)
+    woken = explain(replace(row, desired_state=Wish.RUNNING), ())
+    assert woken.next_step == "STOPPING is turned round, because the wish is now RUNNING"
+
+
 # ── why it is awake, why it was stopped ───────────────────────────────────────────────────────────────────────────────
 
 UNTIL = NOW + timedelta(seconds=60)

@@ -1,6 +1,7 @@
 """Is nobody put to sleep who should not be, and everybody who should?"""
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ from torpor.domain.idle import (
     reasons_to_stay,
 )
 from torpor.domain.records import Workspace
-from torpor.domain.states import Operation, Phase, Wish, WishOrigin
+from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 LEASE_S = 30.0
 TTL_S = 300
@@ -176,6 +177,13 @@ def test_only_what_idleness_put_to_sleep_and_nobody_stops_yet_is_about_to_sleep(
             "wish_origin": origin,
         }
         assert is_about_to_sleep(row) is expected
+
+
+@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.REST])
+def test_while_before_sleep_runs_it_is_about_to_sleep(stage: Stage) -> None:
+    row = idle(desired_state=Wish.STANDBY, wish_origin=WishOrigin.IDLE, operation=Operation.STOPPING, stage=stage)
+    assert is_about_to_sleep(row) is (stage is Stage.BEFORE_SLEEP)
+    assert not is_about_to_sleep(replace(row, wish_origin=WishOrigin.PERSON))
 
 
 def test_a_forgetful_bus_says_until_when() -> None:

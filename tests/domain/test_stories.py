@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from tests.domain.world import EMPTY, KNOBS, Fate, World, asleep, in_torpor, running
 
-from torpor.domain.effects import MakeHome, Pack, Restore, Start
+from torpor.domain.effects import BeforeSleep, MakeHome, Pack, Restore, Start, Stop
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
-from torpor.domain.records import Broke, ProviderOut, SeenContainer
+from torpor.domain.records import Broke, ProviderOut, Report, SaidDone, SeenContainer
 from torpor.domain.settle import Progress
-from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Phase, Stage, Wish
+from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Phase, Stage, Wish, WishOrigin
 
 FAILS = Broke(Reason.ACTION_FAILED, "it did not work")
 OUT = ProviderOut(Outage.ARCHIVE_STORE, "no answer")
@@ -1036,3 +1036,161 @@ def test_a_deadline_is_never_passed_over_by_what_is_in_flight() -> None:
     assert isinstance(world.tick(), Cancel)
     assert isinstance(world.tick(), GiveUp)
     assert world.reason is Reason.TIMEOUT
+
+
+# ── before an automatic stop ──────────────────────────────────────────────────────────────────────────────────────────
+
+STASH = ("git", "stash")
+STASHED = BeforeSleep(STASH, KNOBS.before_sleep_s)
+
+
+def about_to_sleep(command: tuple[str, ...] = STASH) -> World:
+    """A workspace that ran, was not used for long enough, and has a command that runs before it is stopped."""
+    world = running()
+    world.work("a day's work")
+    world.before_sleep = command
+    world.wish(Wish.STANDBY, origin=WishOrigin.IDLE)
+    world.effects.clear()
+    return world
+
+
+def test_before_sleep_runs_before_an_automatic_stop() -> None:
+    world = about_to_sleep()
+    world.run()
+    assert world.effects == [STASHED, Stop()]
+    assert world.row.phase is Phase.STANDBY
+    assert world.history() == ["STOPPING DONE"]
+
+
+@pytest.mark.parametrize("wish", [Wish.STANDBY, Wish.ARCHIVED, Wish.DELETED])
+def test_before_sleep_does_not_run_before_a_stop_that_a_user_asked_for(wish: Wish) -> None:
+    world = about_to_sleep()
+    world.wish(wish)
+    world.run()
+    assert not any(isinstance(effect, BeforeSleep) for effect in world.effects)
+    assert world.container is None
+
+
+def test_without_a_command_an_automatic_stop_is_as_any_other() -> None:
+    world = about_to_sleep(())
+    writes = world.writes
+    world.run()
+    asked = running()
+    asked.work("a day's work")
+    asked.wish(Wish.STANDBY)
+    asked_writes = asked.writes
+    asked.run()
+    assert world.effects == [Stop()]
+    assert world.writes - writes == asked.writes - asked_writes
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Broke(Reason.ACTION_FAILED, "oh"),
+        Broke(Reason.UNREACHABLE, "oh"),
+        Broke(Reason.DATA_LOST, "oh"),
+        ProviderOut(Outage.RUNTIME, ""),
+    ],
+)
+def test_whatever_becomes_of_before_sleep_the_stop_goes_on_and_no_failure_is_counted(report: Report) -> None:
+    world = about_to_sleep()
+    world.befall(report)
+    world.run()
+    assert world.effects == [STASHED, Stop()]
+    assert world.row.phase is Phase.STANDBY
+    assert (world.row.error, world.row.error_count) == (None, 0)
+    assert world.history() == ["STOPPING DONE"]
+
+
+def test_the_deadline_of_a_stop_starts_after_before_sleep() -> None:
+    world = about_to_sleep()
+    world.befall(Fate.HANGS, Fate.HANGS)
+    world.run()
+    assert world.row.stage == "BEFORE_SLEEP"
+    whole_s = KNOBS.before_sleep_s + KNOBS.timeouts_s[Operation.STOPPING]
+    world.pass_time(whole_s - 1)
+    assert isinstance(world.tick(), Rest), "it is left to its own deadline, which the effect keeps"
+    world.pass_time(1)
+    assert isinstance(world.tick(), Cancel)
+    world.run()
+    assert world.row.stage == "CALL"
+    world.pass_time(KNOBS.timeouts_s[Operation.STOPPING] - 1)
+    assert world.run().until is not None
+    assert world.row.operation is Operation.STOPPING, "a command that hung takes nothing from the stop"
+    world.pass_time(1)
+    world.run()
+    assert world.reason is Reason.TIMEOUT
+
+
+def test_a_workspace_that_is_wished_to_run_during_before_sleep_is_not_stopped() -> None:
+    world = about_to_sleep()
+    world.befall(Fate.HANGS)
+    world.run()
+    container = world.container
+    world.wish(Wish.RUNNING, origin=WishOrigin.WAKE)
+    assert isinstance(world.tick(), Cancel), "the command is ended"
+    world.run()
+    assert (world.row.phase, world.row.operation) == (Phase.RUNNING, Operation.NONE)
+    assert world.container is container
+    assert world.history() == ["STOPPING TURNED"]
+
+
+def test_once_the_stop_itself_has_begun_it_runs_to_its_end() -> None:
+    world = about_to_sleep()
+    world.befall(SaidDone(), Fate.HANGS)
+    world.run()
+    assert world.row.stage is Stage.CALL
+    world.wish(Wish.RUNNING, origin=WishOrigin.WAKE)
+    assert isinstance(world.tick(), Rest)
+
+
+@pytest.mark.parametrize("wish", [Wish.STANDBY, Wish.ARCHIVED, Wish.DELETED])
+def test_before_sleep_that_has_begun_may_end_though_a_user_asks_for_a_stop(wish: Wish) -> None:
+    world = about_to_sleep()
+    world.befall(Fate.HANGS)
+    world.run()
+    world.wish(wish)
+    assert isinstance(world.tick(), Rest), "a command that is ended in the middle may leave a mess"
+    world.in_flight, world.report = False, SaidDone()
+    world.run()
+    assert world.container is None
+    assert world.effects[:2] == [STASHED, Stop()]
+
+
+def test_another_controller_runs_before_sleep_again_once() -> None:
+    world = about_to_sleep()
+    world.befall(Fate.HANGS)
+    world.run()
+    world.another_controller()
+    world.run()
+    assert world.effects == [STASHED, STASHED, Stop()]
+    assert world.row.phase is Phase.STANDBY
+    assert world.history() == ["STOPPING ABANDONED", "STOPPING DONE"]
+
+
+def test_a_stop_that_is_tried_again_does_not_run_before_sleep_again() -> None:
+    world = about_to_sleep()
+    world.befall(SaidDone(), Broke(Reason.ACTION_FAILED, "oh"))
+    world.run_until_rest()
+    assert world.effects == [STASHED, Stop(), Stop()]
+    assert world.row.phase is Phase.STANDBY
+
+
+def test_a_container_that_does_not_answer_is_stopped_at_once() -> None:
+    world = about_to_sleep()
+    assert world.container is not None
+    world.container = replace(world.container, ready=False)
+    world.run()
+    assert world.effects == [Stop()]
+
+
+def test_a_program_that_ends_during_before_sleep_needs_no_stop() -> None:
+    world = about_to_sleep()
+    world.befall(Fate.HANGS)
+    world.run()
+    world.program_ends(0)
+    world.in_flight, world.report = False, SaidDone()
+    world.run()
+    assert (world.row.phase, world.row.operation) == (Phase.STANDBY, Operation.NONE)
+    assert world.effects == [STASHED]

@@ -23,7 +23,7 @@ from torpor.domain.records import (
     Verdict,
     Workspace,
 )
-from torpor.domain.states import LEVEL, Operation, Phase, Wish
+from torpor.domain.states import LEVEL, Operation, Phase, Stage, Wish
 from torpor.domain.transitions import (
     DONE_WHEN,
     EXPECTS,
@@ -274,7 +274,7 @@ def test_what_an_operation_stands_on(operation: Operation, row: dict[str, object
 
 # ── section 6: safe points ────────────────────────────────────────────────────────────────────────────────────────────
 
-NO, YES, BEFORE = "no", "at once", "before archive_key is stored"
+NO, YES, BEFORE, ASKED = "no", "at once", "before archive_key is stored", "while before_sleep runs"
 SAFE_POINTS = {
     # wish:                  ARCHIVED STANDBY RUNNING DELETED purged
     O.NONE: (NO, NO, NO, NO, NO),
@@ -282,7 +282,7 @@ SAFE_POINTS = {
     O.RESTORING: (NO, NO, NO, YES, YES),
     O.ACCEPTING: (NO, NO, NO, NO, BEFORE),
     O.STARTING: (YES, YES, NO, YES, YES),
-    O.STOPPING: (NO, NO, NO, NO, NO),
+    O.STOPPING: (NO, NO, ASKED, NO, NO),
     O.ARCHIVING: (NO, BEFORE, BEFORE, NO, BEFORE),
     O.CREATE_EMPTY_ARCHIVE: (NO, NO, NO, NO, NO),
     O.DELETING: (NO, NO, NO, NO, NO),
@@ -290,14 +290,17 @@ SAFE_POINTS = {
 WISHES = ((W.ARCHIVED, False), (W.STANDBY, False), (W.RUNNING, False), (W.DELETED, False), (W.DELETED, True))
 
 
+@pytest.mark.parametrize("stage", [Stage.BEFORE_SLEEP, Stage.CALL, Stage.SEE, Stage.BACKOFF])
 @pytest.mark.parametrize("is_archived", [False, True])
 @pytest.mark.parametrize("column", range(len(WISHES)), ids=["ARCHIVED", "STANDBY", "RUNNING", "DELETED", "purged"])
 @pytest.mark.parametrize("operation", SAFE_POINTS)
-def test_an_operation_turns_at_the_safe_points_of_section_6(operation: Operation, column: int, is_archived: bool) -> None:
+def test_an_operation_turns_at_the_safe_points_of_section_6(
+    operation: Operation, column: int, is_archived: bool, stage: Stage
+) -> None:
     wish, purge = WISHES[column]
     row = workspace(operation=operation, desired_state=wish, purge=purge, **AT_HOME, archive=COVERING if is_archived else OLDER)
-    expected = {NO: False, YES: True, BEFORE: not is_archived}[SAFE_POINTS[operation][column]]
-    assert may_turn(row) is expected
+    expected = {NO: False, YES: True, BEFORE: not is_archived, ASKED: stage is Stage.BEFORE_SLEEP}
+    assert may_turn(replace(row, stage=stage)) is expected[SAFE_POINTS[operation][column]]
 
 
 # ── section 7: errors ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,7 +29,7 @@ from tests.domain.builders import (
     workspace,
 )
 
-from torpor.domain.effects import AcceptHome, DropHome, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.effects import AcceptHome, BeforeSleep, DropHome, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.planner import (
     Adopt,
@@ -55,6 +55,7 @@ from torpor.domain.records import (
     Ended,
     ErrorInfo,
     Observation,
+    Overtaken,
     Proved,
     ProviderOut,
     Recovery,
@@ -64,7 +65,7 @@ from torpor.domain.records import (
     SeenVolume,
     Workspace,
 )
-from torpor.domain.states import Operation, Outage, Phase, Stage, Wish
+from torpor.domain.states import Operation, Outage, Phase, Stage, Wish, WishOrigin
 
 pytestmark = pytest.mark.long
 
@@ -145,6 +146,34 @@ class Case:
         return f"{self.what}\n{self.report}\n{self.look}\n{self.row}"
 
 
+# ── before an automatic stop ──────────────────────────────────────────────────────────────────────────────────────────
+
+COMMAND = ("sync",)
+
+
+def with_command(case: Case) -> Case:
+    return replace(case, look=replace(case.look, before_sleep=COMMAND))
+
+
+def by_itself(case: Case) -> Case:
+    return with_command(replace(case, row=replace(case.row, wish_origin=WishOrigin.IDLE)))
+
+
+def cases_before_sleep(row: Workspace, what: Observation) -> Iterator[Case]:
+    """Every moment of the stage, whoever wished what meanwhile, also when there is no command any more."""
+    before = replace(row, stage=Stage.BEFORE_SLEEP)
+    for phase, moment, is_in_flight in itertools.product(
+        {row.phase, Phase.RUNNING} if row.deleted_at is None else {row.phase}, (look(), LATE, ELSEWHERE), (False, True)
+    ):
+        case = Case(replace(before, phase=phase), what, replace(moment, in_flight=is_in_flight))
+        yield case
+        yield with_command(case)
+        yield by_itself(case)
+    for report in (*REPORTS, Overtaken(7)):
+        if not isinstance(report, Proved):
+            yield by_itself(Case(replace(before, phase=Phase.RUNNING), what, look(), report))
+
+
 # ── nothing under way ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -215,6 +244,8 @@ def cases_at_rest() -> Iterator[Case]:
                     yield replace(case, row=replace(case.row, quick_ends=2, phase_changed_at=later(-61)))
                 if row.error is None and row.phase is Phase.STANDBY:
                     yield replace(case, row=replace(case.row, quick_ends=1, due_at=later(2)))
+                if row.error is None and row.desired_state is Wish.STANDBY:
+                    yield by_itself(case)
 
 
 # ── an operation under way ────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,6 +304,8 @@ def cases_under_way() -> Iterator[Case]:
                 for phase in set(Phase) - {Phase.ERROR, row.phase} if memory is not BOTH else ():
                     if len(memories(row, what)) > 1:
                         yield Case(replace(remembered, phase=phase), what, look())
+                if row.operation is Operation.STOPPING:
+                    yield from cases_before_sleep(remembered, what)
                 if row.operation is Operation.STARTING:
                     yield Case(replace(remembered, phase=Phase.RUNNING, stage=Stage.SEE, due_at=later(5)), what, look())
         # Volumes of older generations make a difference to what is thrown away, and to whether a container has any volume.
@@ -313,7 +346,8 @@ def broken_constraints(row: Workspace) -> list[str]:
         "an operation has begun": not is_under_way or row.op_started_at is not None,
         "an operation has a deadline": not is_under_way or row.deadline_at is not None,
         "an attempt has a number": row.stage in (Stage.REST, Stage.BACKOFF) or row.op_attempt >= 1,
-        "SEE and BACKOFF have an end": row.stage in (Stage.REST, Stage.CALL) or row.due_at is not None,
+        "SEE and BACKOFF have an end": row.stage not in (Stage.SEE, Stage.BACKOFF) or row.due_at is not None,
+        "before_sleep is of a stop": row.stage is not Stage.BEFORE_SLEEP or row.operation is Operation.STOPPING,
     }
     return [rule for rule, holds in rules.items() if not holds]
 
@@ -373,6 +407,14 @@ def check_effect(case: Case, step: Run) -> None:
         case Remove():
             assert row.deleted_at is not None
             assert row.purge or row.is_archived or not home_is_whole, "I1"
+        case BeforeSleep(command, within_s):
+            assert within_s == case.look.knobs.before_sleep_s
+            assert command == case.look.before_sleep
+            assert command
+            assert (row.phase, row.desired_state, row.wish_origin) == (Phase.RUNNING, Wish.STANDBY, WishOrigin.IDLE)
+            assert what.container is not None
+            assert what.container.ready
+            assert case.report is None, "at most once in an attempt"
         case Stop():
             pass
 
@@ -393,7 +435,7 @@ def check_decision(case: Case, decision: Decision) -> None:
     if isinstance(step, Run):
         check_effect(case, step)
         assert row.operation is not Operation.NONE
-        assert row.stage is Stage.CALL
+        assert row.stage is (Stage.BEFORE_SLEEP if isinstance(step.effect, BeforeSleep) else Stage.CALL)
         assert row.op_id is not None
         assert row.op_epoch == case.look.epoch, "an effect of an attempt that another controller opened"
         assert not case.look.in_flight, "one effect in flight"
@@ -402,7 +444,7 @@ def check_decision(case: Case, decision: Decision) -> None:
         assert case.look.now < row.deadline_at
         assert not is_terminal(decision.verdict.error)
         assert INTENT(row) == INTENT(after)
-        assert row.revision == after.revision or isinstance(step.effect, Stop | Remove)
+        assert row.revision == after.revision or isinstance(step.effect, BeforeSleep | Stop | Remove)
     if isinstance(step, Cancel):
         assert case.look.in_flight
     if isinstance(step, Rest) and after.operation is not Operation.NONE:
@@ -447,6 +489,8 @@ def check_change(case: Case, decision: Decision, after: Workspace) -> None:
         else:
             assert is_newer_wish
     assert isinstance(step, GiveUp) <= is_terminal(after.error)
+    if row.stage is Stage.BEFORE_SLEEP and isinstance(step, GiveUp):
+        assert is_terminal(decision.verdict.error), "a stop was given up because of before_sleep"
     if row.phase is not Phase.ERROR and after.phase is Phase.ERROR:
         assert after.previous_phase not in (None, Phase.ERROR)
     assert after.conditions.healthy.status is not is_terminal(after.error)
@@ -475,7 +519,7 @@ def is_acceptance(step: Step) -> bool:
 
 def attempt_of(row: Workspace) -> tuple[str, int] | None:
     """The attempt that is open in the history."""
-    if row.op_id is None or row.stage not in (Stage.CALL, Stage.SEE):
+    if row.op_id is None or row.stage not in (Stage.BEFORE_SLEEP, Stage.CALL, Stage.SEE):
         return None
     return row.op_id, row.op_attempt
 
@@ -513,7 +557,8 @@ COLUMNS = attrgetter(
 def key_of(case: Case) -> object:
     info = case.row.error
     about_error = info and (info.reason, info.wish_version, info.is_terminal, str(info.context), info.message, info.occurred_at)
-    return COLUMNS(case.row), about_error, case.what, case.look.now, case.look.epoch, case.look.in_flight
+    now = case.look
+    return COLUMNS(case.row), about_error, case.what, now.now, now.epoch, now.in_flight, now.before_sleep
 
 
 def check_rest(row: Workspace, decision: Decision) -> None:
@@ -548,6 +593,9 @@ def check(case: Case) -> None:
     decision = case.decide()
     check_decision(case, decision)
     check_new_wish_makes_progress(case, come_to_rest(case, decision))
+    is_of_a_stop = case.row.operation is Operation.STOPPING or (case.row.stage is Stage.REST and case.row.error is None)
+    if is_of_a_stop and case.row.wish_origin is not WishOrigin.IDLE:
+        assert with_command(case).decide() == decision, "before_sleep makes a difference to a stop that is not automatic"
 
 
 @pytest.fixture

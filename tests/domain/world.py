@@ -13,7 +13,19 @@ from typing import Any, assert_never
 from tests.domain.builders import ID, KNOBS, NOW, foreign, half_made, look, unmarked, workspace
 
 from torpor.domain.disk import Disk
-from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.effects import (
+    AcceptHome,
+    BeforeSleep,
+    DropHome,
+    Effect,
+    MakeHome,
+    Pack,
+    PackEmpty,
+    Remove,
+    Restore,
+    Start,
+    Stop,
+)
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Cancel, Rest, Run, Step
 from torpor.domain.reconcile import reconcile
@@ -33,7 +45,7 @@ from torpor.domain.records import (
     Workspace,
 )
 from torpor.domain.settle import Progress
-from torpor.domain.states import Operation, Phase, Stage, Wish
+from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 EMPTY = "an empty home"
 
@@ -62,6 +74,8 @@ class World:
         self.archives: dict[Archive, str] = {}
         self.fates: deque[Fate | Report] = deque()
         self.starts_ready = True
+        self.before_sleep: tuple[str, ...] = ()
+        """The command that runs before an automatic stop."""
         self.in_flight = False
         self.report: Report | None = None
         self.effects: list[Effect] = []
@@ -74,10 +88,11 @@ class World:
 
     # ── what people do ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def wish(self, wish: Wish, *, purge: bool = False) -> None:
+    def wish(self, wish: Wish, *, purge: bool = False, origin: WishOrigin = WishOrigin.PERSON) -> None:
         self.row = replace(
             self.row,
             desired_state=wish,
+            wish_origin=origin,
             wish_version=self.row.wish_version + 1,
             deleted_at=self.now if wish is Wish.DELETED else None,
             purge=purge,
@@ -125,7 +140,15 @@ class World:
 
     def tick(self, progress: Progress | None = None, *, paused_s: float = 0) -> Step:
         report, self.report = self.report, None
-        now = replace(look(), now=self.now, epoch=self.epoch, in_flight=self.in_flight, paused_s=paused_s, disk=self.disk)
+        now = replace(
+            look(),
+            now=self.now,
+            epoch=self.epoch,
+            in_flight=self.in_flight,
+            paused_s=paused_s,
+            before_sleep=self.before_sleep,
+            disk=self.disk,
+        )
         now = replace(now, knobs=replace(now.knobs, disk_reserve_bytes=self.reserve_bytes))
         decision = reconcile(self.row, self.observe(), now, new_op_id=next(self._op_ids), report=report, progress=progress)
         if decision.change is not None:
@@ -171,7 +194,7 @@ class World:
             assert opened not in self._ever_opened
             self._ever_opened.add(opened)
             self._open.add(opened)
-        is_open = after.stage in (Stage.CALL, Stage.SEE)
+        is_open = after.stage in (Stage.BEFORE_SLEEP, Stage.CALL, Stage.SEE)
         assert self._open == ({(after.op_id, after.op_attempt)} if is_open else set())
 
     def _run(self, effect: Effect) -> None:
@@ -206,6 +229,9 @@ class World:
                 assert generation in self.homes, "I16: a half-made volume is never started"
                 assert self.container is None or self.container.ended, "I2: at most one live container"
                 self.container = SeenContainer(generation, revision, ready=self.starts_ready)
+            case BeforeSleep():
+                assert self.container is not None, "nothing runs in a container that is not there"
+                assert self.container.ended is None
             case Stop():
                 self.container = None
             case Pack(key, generation, revision):

@@ -95,6 +95,8 @@ def call(here: Product, method: str, path: str, body: Any = None, **headers: str
         ("PATCH", "/api/v1/workspaces/demo", {"desired_state": "DELETED"}, 422, "bad_request"),
         ("PATCH", "/api/v1/workspaces/demo", {"nonsense": 1}, 422, "bad_request"),
         ("PATCH", "/api/v1/workspaces/demo", {"standby_ttl": 0}, 422, "bad_ttl"),
+        ("PATCH", "/api/v1/workspaces/demo", {"before_sleep": [""]}, 422, "bad_before_sleep"),
+        ("PATCH", "/api/v1/workspaces/demo", {"before_sleep": "git stash"}, 422, "bad_request"),
         ("POST", "/api/v1/workspaces", {"name": "UPPER"}, 422, "bad_name"),
         ("POST", "/api/v1/workspaces", {"name": "demo"}, 409, "name_taken"),
         ("POST", "/api/v1/workspaces", {"name": "new", "template": "nonsense"}, 422, "unknown_template"),

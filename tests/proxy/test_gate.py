@@ -464,10 +464,11 @@ async def test_what_is_deleted_says_so_to_whoever_could_have_it_back(here: Gated
 # ── just as it is put to sleep ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(here: Gated) -> None:
+@pytest.mark.parametrize("under_way", ["", f", {STOPPING.replace('CALL', 'BEFORE_SLEEP')}"], ids=["at rest", "before_sleep"])
+async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(here: Gated, under_way: str) -> None:
     ada = await here.workspace()
     token = await here.token(here.ada)
-    await here.set(ada, "desired_state = 'STANDBY', wish_origin = 'IDLE'")
+    await here.set(ada, f"desired_state = 'STANDBY', wish_origin = 'IDLE'{under_way}")
     await here.until_heard()
     ways = await asyncio.gather(*(here.ask(token) for _ in range(20)))
     assert all(isinstance(way, Pass) for way in ways)

@@ -73,6 +73,7 @@ SILENT = {
     "standby_ttl_s": "60",
     "archive_ttl_s": "60",
     "last_access_at": "now()",
+    "before_sleep": "ARRAY['true']",
     "wish_origin": "wish_origin",
     "wished_at": "now()",
     "disk_bytes": "NULL",

@@ -26,6 +26,7 @@ SERVICE_WRITES = {
     "last_access_at": "now()",
     "shares": "'{}'",
     "sleeps_at": "now()",
+    "before_sleep": "NULL",
 }
 CONTROLLER_WRITES = {
     "version": "version + 1",
@@ -122,6 +123,9 @@ async def test_a_controller_neither_creates_nor_deletes_workspaces(populated: st
         ("workspaces_name_check", "name = 'a--b'"),
         ("workspaces_desired_state_check", "desired_state = 'HIBERNATING'"),
         ("workspaces_phase_check", "phase = 'ASLEEP'"),
+        ("before_sleep_is_short", "before_sleep = ARRAY[repeat('x', 4097)]"),
+        ("before_sleep_is_of_a_stop", "operation = 'STARTING', stage = 'BEFORE_SLEEP', op_id = id, deadline_at = now(),"
+         " op_started_at = now()"),
     ],
 )  # fmt: skip
 async def test_what_must_not_be_is_refused(populated: str, constraint: str, change: str) -> None:

@@ -4,11 +4,24 @@ from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
+from tests.domain.builders import workspace
 
 import torpor
+from torpor.domain.before_sleep import chosen_before_sleep
 from torpor.domain.errors import Hopeless, Refused
 from torpor.ports import PLACEHOLDERS, Program
-from torpor.templates.catalogue import BRACES, Template, load, parse, program, template, templates
+from torpor.templates.catalogue import (
+    BRACES,
+    FIELD_MEANS,
+    FIELDS,
+    Template,
+    before_sleep_of,
+    load,
+    parse,
+    program,
+    template,
+    templates,
+)
 
 
 def test_the_product_brings_three_templates() -> None:
@@ -109,6 +122,21 @@ def test_a_good_file_is_read() -> None:
     )
 
 
+def test_before_sleep_is_read_as_it_is_and_the_workspaces_own_wins() -> None:
+    read = parse("good.toml", written({**GOOD, "before_sleep": '["sh", "-c", "echo {home} ${HOME}"]'}))
+    assert read.before_sleep == ("sh", "-c", "echo {home} ${HOME}")
+    assert parse("good.toml", written({**GOOD, "before_sleep": "[]"})).before_sleep == ()
+    assert chosen_before_sleep(None, read.before_sleep) == read.before_sleep
+    assert chosen_before_sleep(("true",), read.before_sleep) == ("true",)
+    assert chosen_before_sleep((), read.before_sleep) == (), "an empty one switches it off"
+    assert before_sleep_of(workspace(template="gone", before_sleep=None)) == ()
+    assert before_sleep_of(workspace(template="gone", before_sleep=("true",))) == ("true",)
+
+
+def test_every_field_is_described() -> None:
+    assert FIELD_MEANS.keys() == FIELDS.keys()
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -139,6 +167,11 @@ def test_a_good_file_is_read() -> None:
         ("cpu_weight", "1.5"),
         ("cpu_weight", "true"),
         ("comand", '["good"]'),
+        ("before_sleep", '"git stash"'),
+        ("before_sleep", '["", "stash"]'),
+        ("before_sleep", '["git", 7]'),
+        ("before_sleep", '["git", "\\u0000"]'),
+        ("before_sleep", f'["{"x" * 4097}"]'),
     ],
 )
 def test_a_broken_file_is_an_error_that_names_file_and_field(field: str, value: str | None) -> None:

@@ -30,9 +30,11 @@ REFUSES: Mapping[Path, tuple[str, ...]] = {
     ("GET", f"{V1}/workspaces"): ("bad_cursor",),
     ("POST", f"{V1}/workspaces"): (
         "name_taken", "name_reserved", "bad_name", "bad_ttl", "unknown_template", "command_not_taken", "command_required",
-        "command_invalid", "limit_reached", "disk_low", "key_reused",
+        "command_invalid", "bad_before_sleep", "limit_reached", "disk_low", "key_reused",
     ),
-    ("PATCH", ONE): ("is_deleted", "name_taken", "name_reserved", "bad_name", "bad_ttl", "limit_reached", "disk_low"),
+    ("PATCH", ONE): (
+        "is_deleted", "name_taken", "name_reserved", "bad_name", "bad_ttl", "bad_before_sleep", "limit_reached", "disk_low",
+    ),
     ("POST", f"{ONE}/undelete"): ("not_deleted", "purged", "archive_collected", "name_taken", "name_reserved"),
     ("POST", f"{ONE}/recover"): (
         "not_in_error", "is_deleted", "say_which_way", "archive_collected", "bad_recovery", "no_such_archive",

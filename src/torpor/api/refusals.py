@@ -44,6 +44,7 @@ STATUS_OF: Mapping[str, int] = {
     "bad_token": 422,
     "bad_wish": 422,
     "bad_ttl": 422,
+    "bad_before_sleep": 422,
     "bad_lease": 422,
     "bad_recovery": 422,
     "bad_cursor": 422,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError, WithJsonSchema
 
 from torpor.domain.access import Share
+from torpor.domain.before_sleep import LONGEST_BEFORE_SLEEP_BYTES, MOST_BEFORE_SLEEP_WORDS
 from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
 from torpor.domain.hosts import Hosts
@@ -18,7 +19,8 @@ from torpor.domain.idle import WorkLease
 from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import Workspace
 from torpor.domain.retention import WORDS, Action, Decision, Holder
-from torpor.store.for_service import Attempt, Audited, StoredArchive
+from torpor.domain.states import Stage
+from torpor.store.for_service import Attempt, Audited, NewBeforeSleep, StoredArchive
 from torpor.store.members import Member
 from torpor.store.rows import from_conditions, from_error
 from torpor.templates.catalogue import DEFAULT, Template
@@ -108,6 +110,10 @@ class WorkspaceOut(Wire):
     created_at: datetime
     deleted_at: datetime | None
     purge: bool = Field(description="It was deleted for good: it cannot be brought back.")
+    before_sleep: list[str] | None = Field(
+        description="The command that runs before an automatic stop: null is the template's, an empty list is none."
+    )
+    runs_before_sleep: bool = Field(description="That command runs, or is about to; nothing has been stopped yet.")
     url: str
     shares: dict[str, Literal["use", "manage"]] = Field(description="With whom it is shared: user name to what they may.")
 
@@ -133,6 +139,20 @@ Name = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": LONGEST_NA
 Ttl = Annotated[Integer, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": LONGEST_TTL_S, "description": "Seconds."})]
 
 
+BeforeSleep = Annotated[
+    list[Text],
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "string"},
+            "maxItems": MOST_BEFORE_SLEEP_WORDS,
+            "description": "A program and its arguments, which run before an automatic stop; an empty list: none. "
+            f"At most {LONGEST_BEFORE_SLEEP_BYTES} bytes in all.",
+        }
+    ),
+]
+
+
 class CreateWorkspace(Wire):
     name: Name
     template: Text = DEFAULT
@@ -140,6 +160,7 @@ class CreateWorkspace(Wire):
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
     standby_ttl: Ttl | None = None
     archive_ttl: Ttl | None = None
+    before_sleep: BeforeSleep | None = Field(None, description="null: the template's.")
 
 
 class ChangeWorkspace(Wire):
@@ -149,6 +170,7 @@ class ChangeWorkspace(Wire):
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] | None = None
     standby_ttl: Ttl | None = None
     archive_ttl: Ttl | None = None
+    before_sleep: BeforeSleep | None = Field(None, description="If it is named, null: the template's.")
 
 
 class RecoverWorkspace(Wire):
@@ -448,6 +470,8 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         created_at=workspace.created_at,
         deleted_at=workspace.deleted_at,
         purge=workspace.purge,
+        before_sleep=None if workspace.before_sleep is None else list(workspace.before_sleep),
+        runs_before_sleep=workspace.stage is Stage.BEFORE_SLEEP,
         url=hosts.url(workspace.name),
         shares={username: Share(role).value for username, role in workspace.shares.items()},
     )
@@ -459,6 +483,13 @@ def created_workspace(workspace: Workspace, warnings: Sequence[str], *, hosts: H
 
 def workspace_json(workspace: Workspace, *, hosts: Hosts) -> dict[str, Any]:
     return workspace_out(workspace, hosts=hosts).model_dump(mode="json")
+
+
+def new_before_sleep(body: ChangeWorkspace) -> NewBeforeSleep | None:
+    """Here null is a value: it is told apart from what is not named."""
+    if "before_sleep" not in body.model_fields_set:
+        return None
+    return NewBeforeSleep(None if body.before_sleep is None else tuple(body.before_sleep))
 
 
 def share_list(workspace: Workspace) -> ShareList:

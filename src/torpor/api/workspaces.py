@@ -73,6 +73,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
             desired_state=Wish(body.desired_state),
             standby_ttl_s=body.standby_ttl,
             archive_ttl_s=body.archive_ttl,
+            before_sleep=None if body.before_sleep is None else tuple(body.before_sleep),
             key=key,
         )
         return wire.created_workspace(made, warnings, hosts=hosts)
@@ -99,6 +100,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
                 desired_state=Wish(body.desired_state) if body.desired_state else None,
                 standby_ttl_s=body.standby_ttl,
                 archive_ttl_s=body.archive_ttl,
+                before_sleep=wire.new_before_sleep(body),
             )
         )
 

@@ -20,7 +20,7 @@ from torpor.runtimes.process.abilities import OPEN_PORT, headline, missing, port
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
-from torpor.templates.catalogue import program, template
+from torpor.templates.catalogue import before_sleep_of, program, template
 
 MIB = 1 << 20
 # A disk that does not answer refuses nobody: the loop asks again before it acts.
@@ -106,7 +106,7 @@ def is_exclusive(runtime: Runtime) -> bool:
 
 def hands(settings: Settings, runtime: Runtime, archives: Archives) -> Hands:
     limits = Limits(memory_bytes=settings.workspace_memory_mb * MIB, processes=settings.workspace_processes)
-    return Hands(runtime, archives, _program_of, limits)
+    return Hands(runtime, archives, _program_of, limits, before_sleep_of)
 
 
 def _program_of(workspace: Workspace) -> Program:

@@ -23,6 +23,7 @@ from torpor.control.holding_back import HoldingBack
 from torpor.control.lost_time import LostTime
 from torpor.control.pace import SOON_S, Intervals, Pace
 from torpor.control.telling import tell
+from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.judge import is_missed
@@ -38,6 +39,7 @@ from torpor.domain.planner import (
     Finish,
     GiveUp,
     Look,
+    Proceed,
     Recover,
     Rest,
     Run,
@@ -56,7 +58,7 @@ from torpor.store.for_controller import ControllerStore, Hold, Loaded
 log = structlog.get_logger()
 
 # After these the next step is known already and waits for nothing.
-LEADS_ON = (Begin, Adopt, Again, Store, Turn, Finish, Recover, GiveUp)
+LEADS_ON = (Begin, Adopt, Again, Proceed, Store, Turn, Finish, Recover, GiveUp)
 # A gap between looks that is longer than so many idle intervals was no pace of ours.
 LOST_AFTER_INTERVALS = 3
 # So many failed looks at everything in a row, with the provider answering: let somebody else try, or begin anew.
@@ -134,6 +136,7 @@ class Controller:
         self.tally = Tally()
         self._store = store
         self._runtime = hands.runtime
+        self._before_sleep_of = hands.before_sleep_of
         self._life = life
         self._knobs = knobs
         self._listeners = listeners or Listeners()
@@ -264,6 +267,7 @@ class Controller:
             # One that has landed since is as good as in flight: its report comes with the next look.
             in_flight=flight is not None or self._flights.has_landed_since(workspace.id, landed),
             dice=self._draws.dice(),
+            before_sleep=self._before_sleep_of(workspace) if sleeps_by_itself(workspace) else (),
             paused_s=self._owed_s(workspace, now),
             disk=disk,
         )
@@ -438,6 +442,6 @@ def _is_stopped_by(row: Workspace, decision: Decision) -> bool:
 
 def _report_for(workspace: Workspace, landed: Landed | None) -> Report | None:
     """What an effect of this very attempt reported; that of an earlier one says nothing any more."""
-    if landed is None or workspace.stage is not Stage.CALL:
+    if landed is None or workspace.stage not in (Stage.BEFORE_SLEEP, Stage.CALL):
         return None
     return landed.report if (landed.op_id, landed.attempt) == (workspace.op_id, workspace.op_attempt) else None

@@ -11,7 +11,20 @@ from typing import assert_never
 
 import structlog
 
-from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.control.before_sleep import run_before_sleep
+from torpor.domain.effects import (
+    AcceptHome,
+    BeforeSleep,
+    DropHome,
+    Effect,
+    MakeHome,
+    Pack,
+    PackEmpty,
+    Remove,
+    Restore,
+    Start,
+    Stop,
+)
 from torpor.domain.errors import CODE_MEANS, Code, Failed, Reason, Refused, Unavailable
 from torpor.domain.records import Archive, Broke, Marker, Overtaken, Proved, ProviderOut, Report, SaidDone, Workspace
 from torpor.domain.states import Outage
@@ -26,6 +39,7 @@ ACTION_OF: Mapping[type[Effect], str] = {
     Restore: "restore",
     AcceptHome: "accept",
     Start: "start",
+    BeforeSleep: "before_sleep",
     Stop: "stop",
     Pack: "archive",
     PackEmpty: "create_empty_archive",
@@ -43,6 +57,8 @@ class Hands:
     archives: Archives
     program_of: Callable[[Workspace], Program]
     limits: Limits
+    before_sleep_of: Callable[[Workspace], tuple[str, ...]] = lambda _workspace: ()
+    """The command that runs before an automatic stop; empty: none."""
 
     async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
         """What the effect reported, or how it broke. Raises nothing but a cancellation."""
@@ -99,6 +115,11 @@ class Hands:
             case Start(generation, revision):
                 container = Container(Home(workspace.id, generation), revision, self.program_of(workspace), self.limits)
                 await runtime.ensure_running(container, fence, progress)
+                return SaidDone()
+            case BeforeSleep(command, within_s):
+                # A command has no fence of its own: a controller that was overtaken runs none.
+                await runtime.admit(workspace.id, fence)
+                await run_before_sleep(runtime, workspace, command, within_s=within_s)
                 return SaidDone()
             case Stop():
                 await runtime.ensure_no_container(workspace.id, fence)

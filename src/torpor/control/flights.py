@@ -1,8 +1,8 @@
 """Which effects are at work, and what did those report that have ended?
 
-One for each workspace, never two. Archives, restores and all other effects have slots of their own: no archive keeps a restore
-or a start waiting. The slots of each kind are shared between owners (`torpor.domain.fairness`). An effect that waits for its
-slot loses no time of its deadline.
+One for each workspace, never two. Archives, restores, commands of users and all other effects have slots of their own: no
+archive keeps a restore or a start waiting. The slots of each kind are shared between owners (`torpor.domain.fairness`). An
+effect that waits for its slot loses no time of its deadline.
 """
 
 import asyncio
@@ -15,7 +15,19 @@ import structlog
 
 from torpor.control.execute import Hands
 from torpor.control.slots import Slots
-from torpor.domain.effects import AcceptHome, DropHome, Effect, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
+from torpor.domain.effects import (
+    AcceptHome,
+    BeforeSleep,
+    DropHome,
+    Effect,
+    MakeHome,
+    Pack,
+    PackEmpty,
+    Remove,
+    Restore,
+    Start,
+    Stop,
+)
 from torpor.domain.errors import Reason
 from torpor.domain.records import Broke, Report, Workspace
 from torpor.domain.settle import Progress
@@ -30,12 +42,14 @@ class Lane(StrEnum):
 
     ARCHIVES = "archives"
     RESTORES = "restores"
+    COMMANDS = "commands"
     QUICK = "quick"
 
 
 LANE_OF: Mapping[type[Effect], Lane] = {
     Pack: Lane.ARCHIVES,
     Restore: Lane.RESTORES,
+    BeforeSleep: Lane.COMMANDS,
     MakeHome: Lane.QUICK,
     AcceptHome: Lane.QUICK,
     Start: Lane.QUICK,
@@ -44,7 +58,8 @@ LANE_OF: Mapping[type[Effect], Lane] = {
     DropHome: Lane.QUICK,
     Remove: Lane.QUICK,
 }
-SLOTS_PER_PARALLEL: Mapping[Lane, int] = {Lane.ARCHIVES: 1, Lane.RESTORES: 1, Lane.QUICK: 4}
+# The work of a command is done inside its workspace; here it only waits.
+SLOTS_PER_PARALLEL: Mapping[Lane, int] = {Lane.ARCHIVES: 1, Lane.RESTORES: 1, Lane.COMMANDS: 16, Lane.QUICK: 4}
 
 
 @dataclass(slots=True)

@@ -41,6 +41,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class BeforeSleep:
+    """Run this command inside the container, before that is stopped. However it ends, the stop goes on."""
+
+    command: tuple[str, ...]
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     pass
 
@@ -76,7 +84,7 @@ class Remove:
     """Remove the container, then the volumes of all generations."""
 
 
-Effect = MakeHome | Restore | AcceptHome | Start | Stop | Pack | PackEmpty | DropHome | Remove
+Effect = MakeHome | Restore | AcceptHome | Start | BeforeSleep | Stop | Pack | PackEmpty | DropHome | Remove
 
 
 def _op_id(workspace: Workspace) -> str:

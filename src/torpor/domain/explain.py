@@ -206,6 +206,8 @@ def _waiting(workspace: Workspace) -> Waiting | None:
             return Waiting("free disk space", None) if workspace.space_awaited is not None else None
         case Stage.BACKOFF:
             return Waiting(f"the next attempt after {workspace.attempts} failed", workspace.due_at)
+        case Stage.BEFORE_SLEEP:
+            return Waiting("its `before_sleep` command to end", None)
         case Stage.CALL | Stage.SEE:
             return Waiting(WAITS_FOR[workspace.operation], workspace.deadline_at)
 

@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
+from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.records import Workspace
-from torpor.domain.states import HealthStatus, Operation, Phase, Wish, WishOrigin
+from torpor.domain.states import HealthStatus, Operation, Phase, Stage, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +105,9 @@ def has_step_down(workspace: Workspace) -> bool:
 
 
 def is_about_to_sleep(workspace: Workspace) -> bool:
-    """It was put to sleep because nobody used it, and nobody has begun to stop it."""
-    return (
-        workspace.phase is Phase.RUNNING
-        and workspace.desired_state is Wish.STANDBY
-        and workspace.wish_origin is WishOrigin.IDLE
-        and workspace.operation is Operation.NONE
-    )
+    """It is to be stopped because it was not used, and nothing of it has been stopped yet."""
+    is_untouched = workspace.operation is Operation.NONE or workspace.stage is Stage.BEFORE_SLEEP
+    return is_untouched and sleeps_by_itself(workspace)
 
 
 def has_outlived_ttl(workspace: Workspace, idle_timer_s: float) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torpor.domain.before_sleep import BEFORE_SLEEP_S
 from torpor.domain.states import Operation
 
 # Seconds without progress after which an operation is given up.
@@ -32,3 +33,5 @@ class Knobs:
     max_quick_ends: int = 3
     disk_reserve_bytes: int = 0
     """Below so much free space no workspace is started or restored; 0: that is not asked."""
+    before_sleep_s: float = BEFORE_SLEEP_S
+    """How long a `before_sleep` command may take. The deadline of STOPPING begins after it."""

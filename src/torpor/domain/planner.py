@@ -2,7 +2,8 @@
 
 With nothing under way: the table of operations. With an operation under way, in this order: done as observed, finish it; the
 wish turned and a safe point is reached, turn; an error was found, give up; what it stands on has gone, let go; another
-controller began it, adopt it; a report came in, take it; deadline passed, give up; retry due, call again; wait.
+controller began it, adopt it; `before_sleep` is to be run, run it; a report came in, take it; deadline passed, give up; retry
+due, call again; wait.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from torpor.domain.backoff import backoff_s
+from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.disk import Disk, shortage
-from torpor.domain.effects import NEXT_EFFECT, Effect
+from torpor.domain.effects import NEXT_EFFECT, BeforeSleep, Effect
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, IS_RETRIED, Reason
 from torpor.domain.knobs import Knobs
 from torpor.domain.records import (
@@ -57,6 +59,11 @@ class Run:
     """Call the actuator."""
 
     effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """`before_sleep` is over, or is not run after all: the stop itself comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,7 @@ Step = (
     | Begin
     | Adopt
     | Run
+    | Proceed
     | Await
     | Store
     | Cancel
@@ -185,6 +193,8 @@ class Look:
     """An effect of this workspace is at work in this process."""
     dice: float = 0.0
     """0 to 1, for the jitter of a retry."""
+    before_sleep: tuple[str, ...] = ()
+    """The command that runs before an automatic stop of this workspace; empty: none."""
     paused_s: float = 0.0
     """For so long nobody could look, or the effect waited for its turn: no deadline ran meanwhile."""
     disk: Disk | None = None
@@ -251,6 +261,8 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
         return Turn(_next_operation(workspace, verdict, look))
     if workspace.op_epoch != look.epoch and not look.in_flight:
         return Adopt()
+    if workspace.stage is Stage.BEFORE_SLEEP:
+        return _plan_before_sleep(workspace, verdict, report, look)
     match report:
         case Proved():
             return Store(report)
@@ -273,6 +285,19 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
     if look.in_flight:
         return Rest(until=workspace.deadline_at)
     return _plan_stage(workspace, verdict, look)
+
+
+def _plan_before_sleep(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
+    """However the command ends, and whatever it does to its deadline: it prevents no stop, and counts as no failure."""
+    if isinstance(report, Overtaken):
+        return Adopt()
+    is_late = workspace.deadline_at is not None and look.now >= workspace.deadline_at + timedelta(seconds=look.paused_s)
+    if look.in_flight:
+        return Cancel("before_sleep did not end in time") if is_late else Rest(until=workspace.deadline_at)
+    is_to_run = report is None and not is_late and sleeps_by_itself(workspace) and verdict.container_ready
+    if not is_to_run or not look.before_sleep:
+        return Proceed()
+    return Run(BeforeSleep(look.before_sleep, look.knobs.before_sleep_s))
 
 
 def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
@@ -301,8 +326,8 @@ def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
                     workspace, Broke(Reason.MISMATCH, disagrees, _expected_and_actual(workspace, verdict)), look
                 )
             return Rest(until=_earlier(workspace.due_at, workspace.deadline_at))
-        case Stage.REST:
-            raise AssertionError("an operation under way has a stage")
+        case Stage.REST | Stage.BEFORE_SLEEP:
+            raise AssertionError("an operation under way has a stage, and what runs before it was planned already")
         case _:
             assert_never(workspace.stage)
 

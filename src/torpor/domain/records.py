@@ -257,6 +257,9 @@ class Workspace:
     sleeps_at: datetime | None = None
     """When it is stopped unless it is used again; None while that is not near (`domain.warning`). Written by the service."""
 
+    before_sleep: tuple[str, ...] | None = None
+    """The command that runs before an automatic stop; None: the template's, empty: none. Written by the service."""
+
     @property
     def is_archived(self) -> bool:
         """The archive holds exactly the home as it is now."""

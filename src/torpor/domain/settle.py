@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.outage import with_outage, without_outage
 from torpor.domain.planner import (
     Adopt,
@@ -18,6 +19,7 @@ from torpor.domain.planner import (
     GiveUp,
     Look,
     Postpone,
+    Proceed,
     Recover,
     Rest,
     Restart,
@@ -113,6 +115,9 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             return _opened(workspace, _adopted(seen, look), closed=_closed(seen, Outcome.ABANDONED))
         case Again(forgiven):
             return _opened(workspace, _again(seen, look, forgiven=forgiven))
+        case Proceed():
+            # Its deadline starts here: what ran before was no part of it.
+            return Change(workspace, replace(seen, stage=Stage.CALL, deadline_at=_deadline(seen.operation, look)))
         case Await(until, written_bytes):
             awaiting = replace(_with_written(without_outage(seen, look.now), written_bytes), stage=Stage.SEE, due_at=until)
             return Change(workspace, awaiting)
@@ -173,17 +178,19 @@ def _passed_on(workspace: Workspace, seen: Workspace, then: Operation, look: Loo
 
 def _begun(seen: Workspace, operation: Operation, look: Look, op_id: str) -> Workspace:
     opened = replace(seen, revision=seen.revision + 1) if operation is Operation.STARTING else seen
+    runs_before = operation is Operation.STOPPING and bool(look.before_sleep) and sleeps_by_itself(seen)
+    stage = Stage.BEFORE_SLEEP if runs_before else Stage.CALL
     return replace(
         _with_fresh_home(opened, operation),
         operation=operation,
         op_epoch=look.epoch,
-        stage=Stage.CALL,
+        stage=stage,
         due_at=None,
         op_id=op_id,
         op_attempt=1,
         op_takeovers=0,
         op_started_at=look.now,
-        deadline_at=_deadline(operation, look),
+        deadline_at=_deadline(operation, look, stage),
         progress_done=0,
         progress_total=None,
     )
@@ -192,14 +199,16 @@ def _begun(seen: Workspace, operation: Operation, look: Look, op_id: str) -> Wor
 def _adopted(seen: Workspace, look: Look) -> Workspace:
     """The same operation in a new life. The deadline starts again, but not for ever."""
     may_renew = seen.op_takeovers < look.knobs.max_retries
+    # What ran before the stop ended with its controller: it runs again in this attempt.
+    stage = Stage.BEFORE_SLEEP if seen.stage is Stage.BEFORE_SLEEP else Stage.CALL
     return replace(
         _with_fresh_home(seen, seen.operation),
         op_epoch=look.epoch,
-        stage=Stage.CALL,
+        stage=stage,
         due_at=None,
         op_attempt=seen.op_attempt + 1,
         op_takeovers=seen.op_takeovers + 1,
-        deadline_at=_deadline(seen.operation, look) if may_renew else seen.deadline_at,
+        deadline_at=_deadline(seen.operation, look, stage) if may_renew else seen.deadline_at,
         progress_done=0,
         progress_total=None,
     )
@@ -314,8 +323,9 @@ def _postponed(seen: Workspace, outage: Outage, message: str, now: datetime) -> 
     return with_outage(seen, outage, counted, now)
 
 
-def _deadline(operation: Operation, look: Look) -> datetime:
-    return look.now + timedelta(seconds=look.knobs.timeouts_s[operation])
+def _deadline(operation: Operation, look: Look, stage: Stage = Stage.CALL) -> datetime:
+    before_s = look.knobs.before_sleep_s if stage is Stage.BEFORE_SLEEP else 0.0
+    return look.now + timedelta(seconds=before_s + look.knobs.timeouts_s[operation])
 
 
 def _opened(before: Workspace, after: Workspace, *, closed: AttemptClosed | None = None, guarded: bool = False) -> Change:
@@ -326,7 +336,7 @@ def _opened(before: Workspace, after: Workspace, *, closed: AttemptClosed | None
 
 def _closed(seen: Workspace, outcome: Outcome, message: str = "") -> AttemptClosed | None:
     """The end of the attempt under way, if one is: in BACKOFF it has ended already."""
-    if seen.op_id is None or seen.stage not in (Stage.CALL, Stage.SEE):
+    if seen.op_id is None or seen.stage not in (Stage.BEFORE_SLEEP, Stage.CALL, Stage.SEE):
         return None
     return AttemptClosed(seen.op_id, seen.op_attempt, outcome, message=message, done_bytes=_written_bytes(seen))
 

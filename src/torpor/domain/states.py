@@ -94,6 +94,8 @@ class Stage(StrEnum):
 
     REST = "REST"
     """No operation is under way."""
+    BEFORE_SLEEP = "BEFORE_SLEEP"
+    """Its `before_sleep` command is to be run, or runs; nothing has been stopped yet."""
     CALL = "CALL"
     """Its actuator is to be called, or is at work."""
     SEE = "SEE"

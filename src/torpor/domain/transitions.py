@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from torpor.domain.records import Verdict, Workspace
-from torpor.domain.states import Operation, Phase, Wish
+from torpor.domain.states import Operation, Phase, Stage, Wish
 
 
 class Standing(StrEnum):
@@ -137,6 +137,7 @@ class SafePoint(StrEnum):
 
     NEVER = "runs to its end"
     AT_ONCE = "at once"
+    DURING_BEFORE_SLEEP = "while before_sleep runs"
     UNTIL_ARCHIVED = "until archive_key is stored"
     UNTIL_ARCHIVED_IF_PURGED = "until archive_key is stored, when purged"
 
@@ -156,7 +157,13 @@ TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
         Wish.DELETED: _T.UNTIL_ARCHIVED_IF_PURGED,
     },
     _O.STARTING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.AT_ONCE, Wish.ARCHIVED: _T.AT_ONCE, Wish.DELETED: _T.AT_ONCE},
-    _O.STOPPING: dict.fromkeys(Wish, _T.NEVER),
+    # As long as nothing was stopped, a workspace that is wished to run again goes on running.
+    _O.STOPPING: {
+        Wish.RUNNING: _T.DURING_BEFORE_SLEEP,
+        Wish.STANDBY: _T.NEVER,
+        Wish.ARCHIVED: _T.NEVER,
+        Wish.DELETED: _T.NEVER,
+    },
     _O.ARCHIVING: {
         Wish.RUNNING: _T.UNTIL_ARCHIVED,
         Wish.STANDBY: _T.UNTIL_ARCHIVED,
@@ -175,6 +182,8 @@ def may_turn(workspace: Workspace) -> bool:
             return False
         case SafePoint.AT_ONCE:
             return True
+        case SafePoint.DURING_BEFORE_SLEEP:
+            return workspace.stage is Stage.BEFORE_SLEEP
         case SafePoint.UNTIL_ARCHIVED:
             return not workspace.is_archived
         case SafePoint.UNTIL_ARCHIVED_IF_PURGED:

@@ -3,7 +3,7 @@
 from enum import Enum, auto
 
 from torpor.domain.records import Workspace
-from torpor.domain.states import Operation, Phase, Wish
+from torpor.domain.states import Operation, Phase, Stage, Wish
 
 
 class Standing(Enum):
@@ -27,7 +27,9 @@ def standing(workspace: Workspace | None, *, is_reachable: bool) -> Standing:
         return Standing.DELETED
     if workspace.phase is Phase.ERROR or (workspace.error is not None and workspace.error.is_terminal):
         return Standing.ERROR
-    # What is being stopped may still answer: whoever came in now would be thrown out at once.
-    if workspace.phase is Phase.RUNNING and workspace.operation is not Operation.STOPPING and is_reachable:
+    # What is being stopped may still answer: a visitor would be thrown out at once. While `before_sleep` runs, nothing has been
+    # stopped, and a visitor keeps it awake.
+    is_being_stopped = workspace.operation is Operation.STOPPING and workspace.stage is not Stage.BEFORE_SLEEP
+    if workspace.phase is Phase.RUNNING and not is_being_stopped and is_reachable:
         return Standing.READY
     return Standing.WAKING if workspace.desired_state is Wish.RUNNING else Standing.ASLEEP

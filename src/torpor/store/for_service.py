@@ -91,6 +91,14 @@ class NewWorkspace:
     desired_state: Wish
     standby_ttl_s: int
     archive_ttl_s: int
+    before_sleep: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewBeforeSleep:
+    """What the workspace says itself from now on: None is the template's command, an empty one is none."""
+
+    command: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,7 @@ class WorkspaceChange:
     standby_ttl_s: int | None = None
     archive_ttl_s: int | None = None
     desired_state: Wish | None = None
+    before_sleep: NewBeforeSleep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +321,7 @@ class Writing:
                 new.desired_state,
                 new.standby_ttl_s,
                 new.archive_ttl_s,
+                None if new.before_sleep is None else list(new.before_sleep),
             )
 
     async def require_own_name(self, workspace_id: str, *, reserved_s: float) -> None:
@@ -369,6 +379,7 @@ class Writing:
             await self._connection.execute(FOR_SERVICE["set_wish"], uuid.UUID(workspace_id), wish, purge, origin)
 
     async def change(self, workspace_id: str, change: WorkspaceChange) -> None:
+        before_sleep = change.before_sleep.command if change.before_sleep is not None else None
         with _refusing_taken_names():
             await self._connection.execute(
                 FOR_SERVICE["change_workspace"],
@@ -377,6 +388,8 @@ class Writing:
                 change.standby_ttl_s,
                 change.archive_ttl_s,
                 change.desired_state,
+                change.before_sleep is not None,
+                None if before_sleep is None else list(before_sleep),
             )
 
     async def set_recovery(self, workspace_id: str, archive: Archive | None, *, empty: bool, accept: bool) -> None:

@@ -86,6 +86,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         if row["disk_bytes"] is not None
         else None,
         sleeps_at=row["sleeps_at"],
+        before_sleep=None if row["before_sleep"] is None else tuple(row["before_sleep"]),
     )
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from torpor.domain.before_sleep import before_sleep_fault, chosen_before_sleep
 from torpor.domain.errors import Hopeless, Refused
+from torpor.domain.records import Workspace
 from torpor.ports import CPU_WEIGHT, PLACEHOLDERS, Program
 
 DEFAULT = "terminal"
@@ -34,6 +36,8 @@ class Template:
     cpu_keeps_awake: bool = True
     """A workspace whose programs use the CPU is not stopped."""
     cpu_weight: int = CPU_WEIGHT
+    before_sleep: tuple[str, ...] = ()
+    """The command that runs before an automatic stop, as it is: braces in it are no placeholders. Empty: none."""
 
 
 def template(name: str) -> Template:
@@ -128,6 +132,7 @@ def parse(file: str, text: str) -> Template:
         takes_command=takes_command,
         cpu_keeps_awake=written.get("cpu_keeps_awake", True),
         cpu_weight=written.get("cpu_weight", CPU_WEIGHT),
+        before_sleep=tuple(written.get("before_sleep", ())),
     )
 
 
@@ -135,6 +140,12 @@ def counts_cpu(name: str) -> bool:
     """Whether the CPU use of a workspace of this template keeps it awake; one of a template that is gone does."""
     found = templates().get(name)
     return found is None or found.cpu_keeps_awake
+
+
+def before_sleep_of(workspace: Workspace) -> tuple[str, ...]:
+    """The command that runs before an automatic stop of this workspace; empty: none."""
+    found = templates().get(workspace.template)
+    return chosen_before_sleep(workspace.before_sleep, found.before_sleep if found is not None else ())
 
 
 def wrong(file: str, field: str, fault: str) -> Hopeless:
@@ -191,6 +202,19 @@ def placeholder_fault(texts: Any) -> str | None:
     )
 
 
+FIELD_MEANS: Mapping[str, str] = {
+    "name": "the same as its file's, without `.toml`",
+    "title": "a few words",
+    "description": "one line",
+    "command": "the program and its arguments",
+    "environment": "variables for it, and for everything else that runs in the workspace",
+    "packages": "PyPI packages that it needs, each pinned as `name==version`",
+    "takes_command": "`true`: the workspace brings its own command, and the template has none",
+    "cpu_keeps_awake": "`false`: programs that use the CPU do not keep the workspace awake",
+    "before_sleep": "a program and its arguments that run before an automatic stop, unless the workspace has its own; without "
+    "placeholders",
+}
+
 # What may stand in a file, and what is wrong with a value (None when nothing is).
 FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "name": name_fault,
@@ -202,4 +226,5 @@ FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "takes_command": yes_or_no_fault,
     "cpu_keeps_awake": yes_or_no_fault,
     "cpu_weight": weight_fault,
+    "before_sleep": before_sleep_fault,
 }

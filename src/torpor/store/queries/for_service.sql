@@ -1,8 +1,8 @@
 -- What the service layer behind the API reads and writes, as the role torpor_service.
 
 -- name: create_workspace
-INSERT INTO workspaces (id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8);
+INSERT INTO workspaces (id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s, before_sleep)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: name_reserved_until
 -- Until when the name of this workspace is reserved for another user than its owner; nothing when it is not. Asked after the
@@ -132,11 +132,13 @@ UPDATE workspaces SET
 WHERE id = $1;
 
 -- name: change_workspace
--- Everything that is said at once, as one change; NULL leaves what is there. Not for what is deleted.
+-- Everything that is said at once, as one change; NULL leaves what is there (of before_sleep, where NULL is a value, $6 says
+-- whether it changes). Not for what is deleted.
 UPDATE workspaces SET
     name = coalesce($2::text, name),
     standby_ttl_s = coalesce($3::integer, standby_ttl_s),
     archive_ttl_s = coalesce($4::integer, archive_ttl_s),
+    before_sleep = CASE WHEN $6::boolean THEN $7::text[] ELSE before_sleep END,
     desired_state = coalesce($5::text, desired_state),
     wish_version = CASE WHEN $5::text IS NULL THEN wish_version ELSE wish_version + 1 END,
     wish_origin = CASE WHEN $5::text IS NULL THEN wish_origin ELSE 'PERSON' END,
