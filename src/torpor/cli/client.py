@@ -84,6 +84,9 @@ class Api:
     def wish(self, name: str, desired_state: str) -> Record:
         return self._about("PATCH", name, body={"desired_state": desired_state})
 
+    def change(self, name: str, what: Record) -> Record:
+        return self._about("PATCH", name, body=what)
+
     def delete(self, name: str, *, purge: bool) -> Record:
         return self._about("DELETE", name, query={"purge": "true" if purge else "false"})
 

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "history": "look:history",
     "archives": "look:archives",
     "hold": "holding:hold",
+    "before-sleep": "before_sleep:before_sleep",
     "share": "sharing:share",
     "unshare": "sharing:unshare",
     "shares": "sharing:shares",

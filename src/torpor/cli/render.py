@@ -90,6 +90,7 @@ def workspace(item: Record, now: datetime) -> Drawn:
         ("disk use", text(_disk_use(item, now))),
         ("archive", text(item["archive_key"])),
         ("sleeps after", text(f"{duration(item['standby_ttl'])} without use")),
+        *_before_sleep(item),
         ("archived after", text(f"{duration(item['archive_ttl'])} asleep")),
         ("last used", text(ago(item["last_access_at"], now))),
         ("created", text(ago(item["created_at"], now))),
@@ -325,10 +326,18 @@ def _value(value: object) -> str:
     return "\n".join(str(one) for one in value) if isinstance(value, list) else str(value)
 
 
+def _before_sleep(item: Record) -> list[tuple[str, Text]]:
+    """Where the workspace says it itself."""
+    command = item.get("before_sleep")
+    return [] if command is None else [("before that", text(f"runs {shlex.join(command)}" if command else "runs nothing"))]
+
+
 def _under_way(item: Record) -> Text:
     words = standing_words(item).partition(", ")[2]
     if awaits_space(item):
         return text(f"waits for free disk space ({trouble_words(item)})", "yellow")
+    if item.get("runs_before_sleep"):
+        words += ": its before_sleep command runs"
     trouble = trouble_words(item) if item["operation"] != "NONE" or outage_words(item) else ""
     return text(f"{words} ({trouble})" if words and trouble else trouble or words or None)
 

@@ -25,6 +25,15 @@ def create(
         str | None,
         typer.Option("--template", "-t", help="See `torpor templates`.", show_default=False, autocompletion=template_names),
     ] = None,
+    before_sleep: Annotated[
+        str | None,
+        typer.Option(
+            "--before-sleep",
+            metavar="CMD",
+            help="Run this before an automatic stop, without a shell; '' runs nothing.",
+            show_default=False,
+        ),
+    ] = None,
     wait: Wait = False,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -35,6 +44,10 @@ def create(
         wanted["template"] = template
     if command:
         wanted["command"] = command
+    if before_sleep is not None:
+        from torpor.cli.before_sleep import words_of
+
+        wanted["before_sleep"] = words_of(before_sleep)
     with api_here() as api:
         made = api.create(wanted)
         for warning in made.get("warnings", ()):
