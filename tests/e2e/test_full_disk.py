@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,14 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 DISK_MB, RESERVE_MB = 800, 240
+# At most 100 MB a second, so that it is seen between a half and a quarter of the reserve, however fast this disk is.
+FILL = """
+import time
+with open("big", "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(1_000_000))
+        time.sleep(0.01)
+"""
 
 
 @contextmanager
@@ -52,9 +59,10 @@ def test_a_workspace_fills_the_disk(tmp_path: Path) -> None:
             here.ok("create", name, "--template", "command", "--wait", "--", *SERVE_HOME)
         here.ok("create", "asleep", "--template", "command", "--wait", "--", *SERVE_HOME)
         here.ok("stop", "asleep", "--wait")
-        assert free_mb(disk) > RESERVE_MB, "there is space to begin with"
+        with (disk / "occupied").open("wb") as file:  # so that the rest is soon filled
+            os.posix_fallocate(file.fileno(), 0, (free_mb(disk) - RESERVE_MB - 80) << 20)
         big = here.home(here.show("filler")) / "big"
-        filling = subprocess.Popen([here.command, "exec", "filler", "--", "sh", "-c", "cat /dev/zero > big"], env=here.env())
+        filling = subprocess.Popen([here.command, "exec", "filler", "--", "python3", "-c", FILL], env=here.env())
         try:
             paused = here.until("filler", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Paused")
             assert (paused["phase"], paused["error"]) == ("RUNNING", None)
@@ -80,10 +88,10 @@ def test_a_workspace_fills_the_disk(tmp_path: Path) -> None:
 
 def check_one_that_takes_all_at_once(here: Product, disk: Path) -> None:
     """No process is seen to write, and there is no moment before the disk is full."""
-    all_of_it = str((free_mb(disk) - 1) << 20)
-    assert here.run("exec", "asleep", "--", "fallocate", "--length", all_of_it, "big").returncode == 0
+    nearly_all_of_it = str((free_mb(disk) - 16) << 20)
+    here.ok("exec", "asleep", "--", "fallocate", "--length", nearly_all_of_it, "big")
     here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Paused")
-    assert free_mb(disk) > 20, "what was held is free for the others"
+    wait_until(lambda: free_mb(disk) > 50, within_s=5)  # what was held is free for the others
     here.ok("exec", "asleep", "--", "rm", "big")
     here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Ready")
     assert here.get("asleep")[0] == 200
@@ -98,8 +106,6 @@ def check_what_still_works(here: Product, disk: Path) -> None:
     assert here.show("calm")["conditions"]["infra.container_ready"]["reason"] == "Ready", "only what writes is paused"
     assert here.get("calm")[0] == 200
     here.ok("archive", "asleep", "--wait")
-    assert here.run("start", "asleep").returncode == 1
-    began = time.monotonic()
+    assert here.run("start", "asleep").returncode == 1, "a restore is refused, too"
     here.ok("archive", "calm", "--wait")
-    assert time.monotonic() - began < 30
     assert free_mb(disk) > 0
