@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from torpor.store.events import EventStore, Outbox
 from torpor.store.for_service import ServiceStore
 from torpor.store.people import NewCredential, PeopleStore
 from torpor.using import Using
-from torpor.wishes import Ttls, Wishes
+from torpor.wishes import Ttls, Wishes, no_disk_is_known
 
 TERM = 1
 PATIENCE_S = 20.0
@@ -181,7 +181,13 @@ def header(reply: Reply, name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def gated(
-    database_url: str, redis_url: str, folder: Path, *, limits: RunningLimits = RunningLimits(100, 100), **settings: Any
+    database_url: str,
+    redis_url: str,
+    folder: Path,
+    *,
+    limits: RunningLimits = RunningLimits(100, 100),
+    space: Callable[[int], Awaitable[None]] = no_disk_is_known,
+    **settings: Any,
 ) -> AsyncIterator[Gated]:
     async with contextlib.AsyncExitStack() as stack:
         database = await Database.open(database_url, Role.SERVICE)
@@ -199,7 +205,7 @@ async def gated(
         touches = Touches(activity)
         new_id = lambda: str(uuid.uuid4())  # noqa: E731
         using = Using(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=asking(activity))
-        wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using)
+        wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using, require_space=space)
         accounts = Accounts(PeopleStore(database), revocations, Throttle(bus), passwords=Passwords())
         runtime = Reachable(FakeWorld())
         made = Settings.model_validate({"data": folder, "port": PORT, "wake_patience": 5, **settings})

@@ -15,6 +15,7 @@ from tests.people import person
 from tests.proxy.gated import CONNECTS, FETCHES, GOES_THERE, PORT, SOMEWHERE, Gated, gated, head, header
 from tests.waiting import until
 from torpor.domain.access import Scope, Share
+from torpor.domain.disk import Disk, require_space
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.proxy import house as module
@@ -567,6 +568,26 @@ async def test_what_is_the_gate_s_own_is_never_passed_on(here: Gated) -> None:
     assert (logo.status, header(logo, "Content-Type")) == (200, "image/svg+xml")
     bob = await person(here.database, "bob")
     assert (await here.told(await here.token(bob), target="/.torpor/standing")).status == 404
+
+
+# ── without disk space ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_without_disk_space_a_wake_is_refused_and_leaves_the_wish(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    async def full(needed_bytes: int) -> None:
+        require_space(Disk("/homes", 1 << 20), 1 << 30, needed_bytes)
+
+    async with gated(database_url, redis_url, tmp_path, space=full) as here:
+        ada = await here.workspace(phase=Phase.STANDBY)
+        session, _ = await here.session(here.ada)
+        door = await here.door(session, ada)
+        refused = await here.told(door, *GOES_THERE, target="/notes")
+        assert (refused.status, refused.outcome) == (503, Outcome.DISK_LOW)
+        assert b"/homes) has 1.0 MiB free" in refused.body
+        assert (await here.told(await here.token(here.ada))).status == 503
+        assert (await here.look(ada)).desired_state is Wish.STANDBY
 
 
 # ── over the limit ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,7 @@
 """How does each workspace stand, and does each page say what is the case and nothing of anybody else?"""
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.domain.builders import NOW, error, workspace
 from torpor.domain.errors import Reason
 from torpor.domain.hosts import Hosts
+from torpor.domain.records import DISK_LOW, Condition
 from torpor.domain.states import Operation, Phase, Wish
 from torpor.proxy import pages
 from torpor.proxy.following import ASLEEP_TITLE, AT_REST, HOME_STEP, StepState, follow
@@ -127,6 +129,23 @@ def test_over_the_limit_the_browser_goes_on_to_where_room_is_made() -> None:
     assert (notice.status, notice.outcome) == (503, Outcome.OVER_LIMIT)
     assert b'content="0; url=http://localhost:8080/.torpor/room?workspace=ada&amp;back=/&quot;x"' in page.body
     assert header(page, "Retry-After") == "30"
+
+
+def test_where_there_is_no_disk_space_the_page_says_so_and_wakes_nothing_later() -> None:
+    notice = pages.disk_low(HOSTS, "ada", "the disk of the homes (/d) has 5 MiB free")
+    assert (notice.status, notice.outcome) == (503, Outcome.DISK_LOW)
+    for as_html in (True, False):
+        reply = pages.reply(notice, as_html=as_html)
+        assert b"has 5 MiB free" in reply.body
+        assert b'http-equiv="refresh"' not in reply.body
+        assert header(reply, "Retry-After") == "30"
+
+
+def test_a_wake_that_waits_for_disk_space_says_so() -> None:
+    low = Condition(True, DISK_LOW, "the disk of the homes (/d) has 5 MiB free")
+    row = workspace(phase=Phase.STANDBY, desired_state=Wish.RUNNING)
+    waiting = replace(row, conditions=replace(row.conditions, healthy=low))
+    assert "It waits for disk space: the disk of the homes (/d) has 5 MiB free" in follow("ada", waiting, Standing.WAKING).words
 
 
 def header(reply: Reply, name: str) -> str | None:

@@ -24,7 +24,6 @@ from torpor.proxy.outcomes import Outcome
 from torpor.proxy.route import Standing
 
 AGAIN_S = 4
-DISK_AGAIN_S = 15
 WAKING_RETRY_S = 2
 # For programs: nothing is under way, so it takes somebody's word and then a while.
 ASLEEP_RETRY_S = 30
@@ -144,9 +143,9 @@ def disk_low(hosts: Hosts, name: str, message: str) -> Notice:
     return Notice(
         503,
         f"There is no disk space for {name} just now",
-        (_sentence(message), OnPage("This page tries again by itself.")),
+        # It does not try again by itself: a tab left open must never be what wakes a workspace.
+        (_sentence(message), OnPage("Open this page again when there is space.")),
         links=(dashboard(hosts, name),),
-        again_s=DISK_AGAIN_S,
         retry_s=ASLEEP_RETRY_S,
         outcome=Outcome.DISK_LOW,
     )
