@@ -83,7 +83,7 @@ def test_a_torn_journal_is_told_apart_from_one_of_another_version(journal: Journ
         journal.path.write_bytes(torn)
         with pytest.raises(Torn):
             journal.load(Machine)
-    journal.path.write_bytes(good.replace(b"journal 1 ", b"journal 2 ", 1))
+    journal.path.write_bytes(good.replace(b"journal 2 ", b"journal 3 ", 1))
     with pytest.raises(Broken) as caught:
         journal.load(Machine)
     assert not isinstance(caught.value, Torn)
@@ -93,8 +93,8 @@ def test_a_journal_of_another_version_or_kind_is_named(journal: Journal) -> None
     journal.save(Machine("Sorting", 1))
     with pytest.raises(Broken, match="OtherMachine"):
         journal.load(OtherMachine)
-    journal.path.write_bytes(journal.path.read_bytes().replace(b"journal 1 ", b"journal 2 ", 1))
-    with pytest.raises(Broken, match="version 2, and this program reads version 1"):
+    journal.path.write_bytes(journal.path.read_bytes().replace(b"journal 2 ", b"journal 3 ", 1))
+    with pytest.raises(Broken, match="version 3, and this program reads version 2"):
         journal.load(Machine)
 
 

@@ -58,7 +58,13 @@ def standing(status: JobStatus) -> RenderableType:
             _text(worker.message or NOTHING),
         )
     spent = ", ".join(f"{state} {duration(seconds)}" for state, seconds in status.durations.items())
-    told = {"job": status.job, "address": status.address, "format": status.format, "spent": spent, "verdict": status.verdict}
+    told = {
+        "job": status.job,
+        "address": status.address,
+        "format": status.format or "not known yet",
+        "spent": spent,
+        "verdict": status.verdict,
+    }
     parts: list[RenderableType] = [_headline(status), Text(), _facts(told)]
     if status.workers:
         parts += [Text(), table]

@@ -43,10 +43,6 @@ FormatText = Annotated[
         show_default=False,
     ),
 ]
-MasterFormatText = Annotated[
-    str | None,
-    typer.Option("--format", metavar="FORMAT", help=f"{FORMATS}; default: gensort.", show_default=False),
-]
 Key = Annotated[
     int | None, typer.Option("--key", metavar="FIELD", help="lines: by which field, counted from 1 (default: the whole line).")
 ]
@@ -118,12 +114,10 @@ def said_format(text: str | None, key: int | None, delimiter: str | None) -> "Fo
 
 def detected_format(paths: Sequence[Path]) -> "Format":
     """By what the input looks like; one line says what was chosen."""
-    from torpor.sort.format_detection import detect
-    from torpor.sort.record import Lines
+    from torpor.sort.format_detection import chosen_line, detect
 
     found = detect(paths)
-    kind = "UTF-8 text" if isinstance(found, Lines) else "not UTF-8 text"
-    say(f"format: {found}, because the input is {kind} (--format chooses another)")
+    say(chosen_line(found))
     return found
 
 

@@ -22,7 +22,6 @@ from torpor.cli.sort_words import (
     Key,
     LockWait,
     Master,
-    MasterFormatText,
     MasterGrace,
     Memory,
     NoProof,
@@ -150,7 +149,7 @@ def master(
         Path | None,
         typer.Option("--join", metavar="FILE", help="What `torpor sort join` made (default: it makes its own in --state)."),
     ] = None,
-    format_: MasterFormatText = None,
+    format_: FormatText = None,
     key: Key = None,
     delimiter: Delimiter = None,
     no_sync: NoSync = False,
@@ -176,15 +175,13 @@ def master(
         from torpor.sort.hold import parse_hold
         from torpor.sort.machine.states import MasterState
         from torpor.sort.options import MasterOptions
-        from torpor.sort.record import GENSORT
 
-        form = said_format(format_, key, delimiter)
         options = MasterOptions(
             workers=workers,
             state=state,
             listen=address(listen, "--listen"),
             join=join,
-            format=form or GENSORT,
+            format=said_format(format_, key, delimiter),
             proof=not no_proof,
             sync=not no_sync,
             tls=tls,
@@ -199,8 +196,6 @@ def master(
         )
         from torpor.sort.master import serve_job
 
-        if form is None:
-            say(f"format: {GENSORT}, because a master does not see the input (--format chooses another)")
         # With --json standard output is for the report alone.
         with following(say if as_json else show_line) as follow, polling(follow) as begin:
             done = serve_job(replace(options, say=follow.tell), started=lambda mastery: begin(mastery.status))

@@ -15,6 +15,17 @@ EXAMINED = 64 * KIB
 
 def detect(paths: Sequence[Path]) -> Format:
     """Lines if every file begins as text, gensort if none does; refused where both are possible. Empty files are text."""
+    return examine(paths) or Lines()
+
+
+def chosen_line(form: Format) -> str:
+    """What was chosen, for people who did not choose it."""
+    kind = "UTF-8 text" if isinstance(form, Lines) else "not UTF-8 text"
+    return f"format: {form}, because the input is {kind} (--format chooses another)"
+
+
+def examine(paths: Sequence[Path]) -> Format | None:
+    """The same; None if every file is empty."""
     text: list[str] = []
     binary: list[str] = []
     may_be_records = True
@@ -30,7 +41,7 @@ def detect(paths: Sequence[Path]) -> Format:
         raise _unclear(f"the input {text[0]} is text, and {binary[0]} is not")
     if text and may_be_records:
         raise _unclear(f"every line of the input {text[0]} has exactly {GENSORT.length} bytes, as records of gensort have")
-    return GENSORT if binary else Lines()
+    return GENSORT if binary else Lines() if text else None
 
 
 def is_text(beginning: bytes) -> bool:

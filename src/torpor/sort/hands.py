@@ -111,6 +111,7 @@ class Hands:
             data=self._data,
             size=bench.inputs.size,
             memory=options.memory,
+            format=bench.input_format,
         )
         request = RegisterWorker(Caller(bench.worker.job, bench.worker.identity, bench.worker.attempt), registration)
         while not bench.stop.is_set():

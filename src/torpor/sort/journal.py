@@ -21,7 +21,7 @@ from torpor.sort.sizes import MIB
 T = TypeVar("T")
 
 MAGIC = b"torpor-sort-journal"
-VERSION = 1
+VERSION = 2
 RESERVE = 1 * MIB
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 

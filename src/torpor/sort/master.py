@@ -60,7 +60,8 @@ def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tup
     if saved is not None and saved.job != join.job:
         raise Refused("other_job", f"the job in {options.state} is {saved.job}, and the join file is of job {join.job}")
     job = join.job
-    master = saved or Master(job, options.workers, str(options.format), options.proof, options.sync)
+    form = "" if options.format is None else str(options.format)
+    master = saved or Master(job, options.workers, form, options.proof, options.sync)
     driver: Driver[Master, Event, Command] = Driver(
         master,
         step=step,
@@ -88,7 +89,8 @@ def _saved(journal: Journal, options: MasterOptions) -> Master | None:
 
 
 def _refuse_other(options: MasterOptions, saved: Master) -> None:
-    asked = (options.workers, str(options.format))
+    # Without a format the inputs decide it, and have perhaps done so.
+    asked = (options.workers, saved.format if options.format is None else str(options.format))
     if asked != (saved.expected, saved.format):
         raise Refused(
             "other_job",

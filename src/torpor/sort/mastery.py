@@ -12,6 +12,7 @@ import grpc
 from torpor.sort import clock
 from torpor.sort.driver import Driver
 from torpor.sort.errors import NotYet, Refused, SortError
+from torpor.sort.format_detection import chosen_line
 from torpor.sort.hold import Moment
 from torpor.sort.kernels.boundaries import choose
 from torpor.sort.machine.history import Transition, durations
@@ -41,6 +42,7 @@ from torpor.sort.machine.states import MasterState as M
 from torpor.sort.machine.states import WorkerState as W
 from torpor.sort.options import MasterOptions
 from torpor.sort.proof import Proof, total
+from torpor.sort.record import parse
 from torpor.sort.report import JobReport, Outcome, WorkerReport
 from torpor.sort.sizes import partitions
 from torpor.sort.status import JobStatus, WorkerStatus
@@ -160,6 +162,7 @@ class Mastery:
                     came.size,
                     came.memory,
                     request.caller.attempt,
+                    came.format,
                 )
             )
         except Refused as error:
@@ -245,6 +248,8 @@ class Mastery:
             self._end(End(ok=self.master.state is M.COMPLETED))
 
     def _announce(self, command: Announce) -> None:
+        if self._options.format is None:
+            self._options.say(chosen_line(parse(self.master.format)))
         for member in self.master.members:
             self._options.say(f"worker {member.index}: {member.identity} at {member.control}, {member.size} bytes of input")
         self._held(Moment.AFTER_SEND, Moment.MIDWAY)()

@@ -33,7 +33,8 @@ class MasterOptions:
     workers: int
     state: Path
     listen: str = "127.0.0.1:0"
-    format: Format = GENSORT
+    format: Format | None = None
+    """None: what the workers' inputs look like decides."""
     proof: bool = True
     sync: bool = True
     tls: bool | None = None

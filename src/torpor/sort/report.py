@@ -115,7 +115,7 @@ def verdict(report: JobReport) -> str:
 
 
 def facts(report: JobReport) -> list[tuple[str, str]]:
-    told = [("job", report.job), ("format", report.format)]
+    told = [("job", report.job), ("format", report.format or "not known")]
     told.append(("sorted by", _sorted_by(report)))
     if report.not_started:
         told.append(("allowed", _not_started(report)))

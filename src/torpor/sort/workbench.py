@@ -36,6 +36,8 @@ class Workbench:
     place: Place
     driver: Driver[Worker, Event, Command]
     inputs: Inputs
+    input_format: str
+    """Which the inputs seem to have, or the one that was said; empty: there is no input."""
     nonce: str
     """Of this process."""
     nudge: threading.Event

@@ -21,6 +21,7 @@ from torpor.sort.context import Stopped
 from torpor.sort.driver import Driver
 from torpor.sort.ending import Ending, Left
 from torpor.sort.errors import Broken, Refused, SortError, Stale, Torn, Unavailable
+from torpor.sort.format_detection import examine
 from torpor.sort.hands import Hands
 from torpor.sort.hold import Holding
 from torpor.sort.inputs import find
@@ -33,7 +34,7 @@ from torpor.sort.machine.worker import Broke, Command, Event, Restarted, Started
 from torpor.sort.options import WorkerOptions
 from torpor.sort.place import OUTPUT, STATE, Place
 from torpor.sort.pulse import Pulse
-from torpor.sort.record import parse
+from torpor.sort.record import Format, Lines, parse
 from torpor.sort.segments import Inputs
 from torpor.sort.status import JobStatus
 from torpor.sort.wire.calls import ABORT_JOB, GET_JOB_STATUS
@@ -52,7 +53,7 @@ RETRY_S = 0.2
 # A worker is Completed only when its master is merging: one that says less has lost its journal.
 BEFORE_MERGING = frozenset(MASTER_WAY[: MASTER_WAY.index(MasterState.MERGING)])
 # A worker that cannot read its input cannot ever take part: the others need not wait for it.
-FAILS_THE_JOB = frozenset({"missing_input", "unreadable_input", "special_input", "truncated"})
+FAILS_THE_JOB = frozenset({"missing_input", "unreadable_input", "special_input", "truncated", "unclear_format"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,10 @@ def work(options: WorkerOptions) -> Left:
             return Left(Ending.COMPLETED)
         job = _find_master(master, options, say)
         try:
-            inputs = _inputs(options, job)
+            form = parse(job.format) if job.format else examine(options.inputs)
+            inputs = find(options.inputs, form or Lines()) if options.slice is None else options.slice
             place.claim_output(job.job, identity)
-            while (left := _live(options, join, master, place, job, identity, inputs)).is_forgotten:
+            while (left := _live(options, join, master, place, job, identity, inputs, form)).is_forgotten:
                 say("the master does not know this worker any more: it registers again")
                 job = _find_master(master, options, say)
         except Refused as error:
@@ -143,12 +145,6 @@ def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str]
             time.sleep(min(1.0, options.deadlines.master_grace / 10))
 
 
-def _inputs(options: WorkerOptions, job: JobStatus) -> Inputs:
-    if options.slice is not None:
-        return options.slice
-    return find(options.inputs, parse(job.format))
-
-
 def _fail_the_job(master: Connection, job: JobStatus, identity: str, error: SortError) -> None:
     try:
         master.call(ABORT_JOB, Abort(Caller(job.job, identity), f"{identity}: {error.message}"), CALL_S)
@@ -157,7 +153,14 @@ def _fail_the_job(master: Connection, job: JobStatus, identity: str, error: Sort
 
 
 def _live(
-    options: WorkerOptions, join: Join, master: Connection, place: Place, job: JobStatus, identity: str, inputs: Inputs
+    options: WorkerOptions,
+    join: Join,
+    master: Connection,
+    place: Place,
+    job: JobStatus,
+    identity: str,
+    inputs: Inputs,
+    form: Format | None,
 ) -> Left:
     journal = Journal(place.journal)
     journal.reserve()
@@ -178,7 +181,8 @@ def _live(
         entered=nudge.set,
         holding=Holding(options.hold),
     )
-    bench = Workbench(options, join, master, place, driver, inputs, secrets.token_hex(8), nudge, say)
+    input_format = "" if form is None else str(form)
+    bench = Workbench(options, join, master, place, driver, inputs, input_format, secrets.token_hex(8), nudge, say)
     _end_on_signals(driver)
     answers = Answers(bench)
     listen = options.listen or f"{_own_host(options.master)}:0"

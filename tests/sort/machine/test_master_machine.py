@@ -175,6 +175,37 @@ def test_a_master_that_lost_its_journal_gives_a_later_attempt_than_the_worker_ha
     assert [member.attempt for member in master.members] == [4, 8]
 
 
+def test_without_a_format_the_inputs_decide_it_once_all_are_here() -> None:
+    for said, decided in ((("", "gensort"), "gensort"), (("lines", "lines"), "lines"), (("", ""), "lines")):
+        master = Master("job", 2, "")
+        for name, form in zip("ab", said, strict=True):
+            assert master.format == ""
+            master, _ = step(master, replace(came(name), format=form), 0.0)
+        assert (master.state, master.format, terms(master, "a").format) == (M.SAMPLING, decided, decided)
+
+
+def test_inputs_of_different_formats_fail_the_job_with_their_names() -> None:
+    master, commands = Master("job", 3, ""), tuple[Command, ...]()
+    for name, form in (("a", "lines"), ("b", "gensort")):
+        master, commands = step(master, replace(came(name), format=form), 0.0)
+    assert master.state is M.FAILED
+    assert End(ok=False) in commands
+    assert master.reason == (
+        "the inputs differ in their format (that of b seems to be gensort, that of a seems to be lines); choose with --format"
+    )
+    said = Master("job", 3, "lines")
+    for name, form in (("a", "lines"), ("b", "gensort")):
+        said, _ = step(said, replace(came(name), format=form), 0.0)
+    assert said.state is M.WAITING_FOR_WORKERS, "what was said holds"
+
+
+def test_a_worker_that_comes_again_may_have_another_format_until_all_are_here() -> None:
+    master, _ = step(Master("job", 2, ""), replace(came("a"), format="lines"), 0.0)
+    master, _ = step(master, replace(came("a", nonce="2"), format="gensort"), 0.0)
+    master, _ = step(master, replace(came("b"), format="gensort"), 0.0)
+    assert (master.state, master.format) == (M.SAMPLING, "gensort")
+
+
 def test_one_too_many_is_refused_by_name() -> None:
     with pytest.raises(Refused, match=r"c is one too many: this job has its 2 workers \(a, b\)") as refused:
         step(master_in(M.SAMPLING), came("c"), 1.0)

@@ -51,7 +51,9 @@ PEER = Peer(1, 2, "127.0.0.1:5", "127.0.0.1:6")
 ASKS: list[tuple[Method[Any, Any], object]] = [
     (
         REGISTER_WORKER,
-        RegisterWorker(Caller("job", "name"), Registration("name", "nonce", None, "127.0.0.1:5", "127.0.0.1:6", 5, 1 << 31)),
+        RegisterWorker(
+            Caller("job", "name"), Registration("name", "nonce", None, "127.0.0.1:5", "127.0.0.1:6", 5, 1 << 31, "lines")
+        ),
     ),
     (SUBMIT_SAMPLE, SubmitSample(CALLER, Sample(((b"key", 100),), 1))),
     (

@@ -42,6 +42,8 @@ class Member:
     data: str
     size: int
     memory: int
+    format: str = ""
+    """Which its input seems to have; empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Master:
     job: str
     expected: int
     format: str
+    """Empty: not said, and not yet decided by what the workers' inputs look like."""
     proof: bool = True
     sync: bool = True
     state: M = M.WAITING_FOR_WORKERS
@@ -90,6 +93,8 @@ class WorkerCame:
     memory: int
     attempt: int = 0
     """The last that it was given, which a master that lost its journal does not know; 0 for none."""
+    format: str = ""
+    """Which its input seems to have; empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +312,15 @@ def _welcome(master: Master, came: WorkerCame, now: float) -> tuple[Master, tupl
     if came.asked is not None and not 0 <= came.asked < master.expected:
         raise Refused("bad_index", f"--index {came.asked} is not from 0 to {master.expected - 1}, the workers of this job")
     attempt = came.attempt + 1
-    new = Member(came.identity, came.nonce, came.asked, None, attempt, came.control, came.data, came.size, came.memory)
+    new = Member(
+        came.identity, came.nonce, came.asked, None, attempt, came.control, came.data, came.size, came.memory, came.format
+    )
     members = (*master.members, new)
+    if fault := formats_differ(master, members):
+        return _fail(replace(master, members=members), fault, now)
     if len(members) < master.expected:
         return replace(master, members=members), ()
-    master = replace(master, members=with_indices(members))
+    master = replace(master, members=with_indices(members), format=master.format or agreed_format(members))
     return go(master, M.SAMPLING, f"all {master.expected} workers are here", now), (Announce(),)
 
 
@@ -324,8 +333,27 @@ def _welcome_again(master: Master, place: int, came: WorkerCame, now: float) -> 
         again = replace(again, nonce=came.nonce, attempt=max(member.attempt, came.attempt) + 1)
         master = _leave_barrier(master, member.index)
     if master.state is M.WAITING_FOR_WORKERS:
-        again = replace(again, memory=came.memory)
-    return replace(master, members=(*master.members[:place], again, *master.members[place + 1 :])), ()
+        again = replace(again, memory=came.memory, format=came.format)
+    master = replace(master, members=(*master.members[:place], again, *master.members[place + 1 :]))
+    if fault := formats_differ(master, master.members):
+        return _fail(master, fault, now)
+    return master, ()
+
+
+FORMAT_OF_NOTHING = "lines"
+
+
+def formats_differ(master: Master, members: tuple[Member, ...]) -> str:
+    """Why the inputs cannot decide the format, if nobody has said it; with one example of each."""
+    examples = {member.format: member.identity for member in reversed(members) if member.format}
+    if master.format or len(examples) < 2:
+        return ""
+    seem = ", ".join(f"that of {identity} seems to be {name}" for name, identity in sorted(examples.items()))
+    return f"the inputs differ in their format ({seem}); choose with --format"
+
+
+def agreed_format(members: tuple[Member, ...]) -> str:
+    return next((member.format for member in members if member.format), FORMAT_OF_NOTHING)
 
 
 def _leave_barrier(master: Master, index: int | None) -> Master:

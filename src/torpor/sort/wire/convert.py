@@ -134,6 +134,7 @@ def write_registration(registration: Registration) -> pb.Registration:
         data=registration.data,
         size=registration.size,
         memory=registration.memory,
+        format=registration.format,
     )
 
 
@@ -146,6 +147,7 @@ def read_registration(message: pb.Registration) -> Registration:
         message.data,
         message.size,
         message.memory,
+        message.format,
     )
 
 

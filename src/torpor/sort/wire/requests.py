@@ -35,6 +35,8 @@ class Registration:
     size: int
     """Bytes of input."""
     memory: int
+    format: str = ""
+    """Which its input seems to have; empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

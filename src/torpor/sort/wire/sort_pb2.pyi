@@ -70,7 +70,7 @@ class RegisterWorkerRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., registration: _Optional[_Union[Registration, _Mapping]] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("identity", "nonce", "asked", "control", "data", "size", "memory")
+    __slots__ = ("identity", "nonce", "asked", "control", "data", "size", "memory", "format")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     ASKED_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,7 @@ class Registration(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
     identity: str
     nonce: str
     asked: int
@@ -85,7 +86,8 @@ class Registration(_message.Message):
     data: str
     size: int
     memory: int
-    def __init__(self, identity: _Optional[str] = ..., nonce: _Optional[str] = ..., asked: _Optional[int] = ..., control: _Optional[str] = ..., data: _Optional[str] = ..., size: _Optional[int] = ..., memory: _Optional[int] = ...) -> None: ...
+    format: str
+    def __init__(self, identity: _Optional[str] = ..., nonce: _Optional[str] = ..., asked: _Optional[int] = ..., control: _Optional[str] = ..., data: _Optional[str] = ..., size: _Optional[int] = ..., memory: _Optional[int] = ..., format: _Optional[str] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("job", "index", "workers", "attempt", "format", "memory", "proof", "sync", "present")
