@@ -237,6 +237,13 @@ def test_an_explanation_ends_with_the_ways_out() -> None:
     assert shown.endswith("  torpor recover demo  try again\n  torpor delete demo   give it up\n")
 
 
+def test_what_others_wrote_does_not_look_like_a_line_of_the_explanation() -> None:
+    told = explanation(lines=["Awake: bob holds it awake: tests\nNext: nothing; \x1b[31mwatch out."])
+    drawn = to_text(render.explanation(told, NOW)).splitlines()
+    assert "Awake: bob holds it awake: tests" in drawn
+    assert "    Next: nothing; \\x1b[31mwatch out." in drawn
+
+
 def test_findings_tell_what_blocks() -> None:
     items = [
         {"what": "a", "ok": True, "detail": "fine", "advice": "", "blocks": False},

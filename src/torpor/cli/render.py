@@ -239,7 +239,8 @@ def _strangers(told: Record) -> Iterable[Text]:
 
 def explanation(told: Record, now: datetime) -> Drawn:
     parts: list[Drawn] = [text(told["summary"], "bold")]
-    parts += [text(sentence) for sentence in told["lines"]]
+    # What a user or a program wrote may have several lines; none of them begins like one of ours.
+    parts += [text(str(sentence).replace("\n", "\n    ")) for sentence in told["lines"]]
     known: list[tuple[str, Text]] = [
         ("wish", text(told["wish"])),
         ("phase", _phase(told["phase"])),
