@@ -15,6 +15,10 @@ def wakes() -> float:
     return metrics.REGISTRY.get_sample_value("torpor_wake_seconds_count") or 0.0
 
 
+def woken_s() -> float:
+    return metrics.REGISTRY.get_sample_value("torpor_wake_seconds_sum") or 0.0
+
+
 def moved(direction: str) -> float:
     return metrics.REGISTRY.get_sample_value("torpor_archive_bytes_total", {"direction": direction}) or 0.0
 
@@ -41,10 +45,14 @@ async def test_a_wake_is_counted_from_the_request_and_a_restart_is_none(database
         await here.until_phase("demo", Phase.RUNNING)
         await here.wishes.wish(here.user, "demo", Wish.STANDBY)
         await here.until_phase("demo", Phase.STANDBY)
-        before = wakes()
+        before, seconds = wakes(), woken_s()
+        here.world.effects_s = 0.2
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
         woken = await here.until_phase("demo", Phase.RUNNING)
+        here.world.effects_s = 0.0
         assert wakes() == before + 1
+        took_s = (woken.phase_changed_at - woken.wished_at).total_seconds()
+        assert woken_s() - seconds == pytest.approx(took_s), "until it was seen ready, not since its operation began"
         here.world.containers[workspace_id].ended = Ended(1, "")
         await here.until("demo", lambda seen: seen.revision > woken.revision and seen.phase is Phase.RUNNING)
         assert wakes() == before + 1

@@ -182,3 +182,8 @@ def test_a_stop_that_is_near_is_named_with_its_time_and_how_to_prevent_it() -> N
     assert any(line.startswith(f"Sleeping soon: it is stopped at {soon.isoformat()}") for line in told.lines)
     assert any(way.command.startswith("torpor hold ada --for 1h") for way in told.ways_out)
     assert not any("Sleeping soon" in line for line in explain(row, ()).lines)
+
+
+def test_what_happened_once_is_not_told_as_times() -> None:
+    for revision, words in ((0, "opened 0 times,"), (1, "opened once,"), (2, "opened 2 times,")):
+        assert any(words in line for line in explain(workspace(revision=revision), ()).lines)

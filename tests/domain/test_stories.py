@@ -6,14 +6,26 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.domain.builders import container, look, seen, whole, workspace
 from tests.domain.world import EMPTY, KNOBS, Fate, World, asleep, in_torpor, running
 
 from torpor.domain.effects import BeforeSleep, MakeHome, Pack, Restore, Start, Stop
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
+from torpor.domain.reconcile import reconcile
 from torpor.domain.records import Broke, ProviderOut, Report, SaidDone, SeenContainer
 from torpor.domain.settle import Progress
-from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Phase, Stage, Wish, WishOrigin
+from torpor.domain.states import (
+    HealthStatus,
+    ObservedStatus,
+    Operation,
+    Outage,
+    Outcome,
+    Phase,
+    Stage,
+    Wish,
+    WishOrigin,
+)
 
 FAILS = Broke(Reason.ACTION_FAILED, "it did not work")
 OUT = ProviderOut(Outage.ARCHIVE_STORE, "no answer")
@@ -189,6 +201,23 @@ def test_progress_moves_the_deadline_and_only_a_new_maximum_is_progress() -> Non
     assert isinstance(world.tick(Progress(100, 1000)), Cancel)
     world.run()
     assert world.reason is Reason.TIMEOUT
+
+
+def test_packages_that_a_start_installs_are_not_counted_as_bytes() -> None:
+    starting = workspace(
+        operation=Operation.STARTING,
+        stage=Stage.SEE,
+        phase=Phase.STANDBY,
+        generation=1,
+        revision=1,
+        home_seen=True,
+        progress_done=91,
+        progress_total=91,
+    )
+    change = reconcile(starting, seen(whole(1), container=container(1, 1)), look(), new_op_id="next").change
+    assert change is not None
+    assert change.closed is not None
+    assert (change.closed.outcome, change.closed.done_bytes) == (Outcome.DONE, 0)
 
 
 def test_a_lost_archive_is_data_lost_and_the_way_on_is_a_recovery() -> None:

@@ -111,7 +111,7 @@ def explain(
     lines = [
         f"Wished: {workspace.desired_state} (wish {workspace.wish_version}): {asked.words} at {_instant(asked.at)}.",
         f"Seen: {_seen(workspace)}.",
-        f"Home: generation {workspace.generation}, opened {workspace.revision} times, {_archive_words(workspace)}.",
+        f"Home: generation {workspace.generation}, opened {_times(workspace.revision)}, {_archive_words(workspace)}.",
     ]
     if workspace.sleeps_at is not None:
         at = _instant(workspace.sleeps_at)
@@ -194,8 +194,13 @@ def _archive_words(workspace: Workspace) -> str:
     if workspace.is_archived:
         return "its archive holds exactly this state"
     return (
-        f"its last archive holds generation {workspace.archive.generation} as it was opened {workspace.archive.revision} times"
+        f"its last archive holds generation {workspace.archive.generation}"
+        f" as it was opened {_times(workspace.archive.revision)}"
     )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _waiting(workspace: Workspace) -> Waiting | None:
