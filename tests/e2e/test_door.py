@@ -73,7 +73,7 @@ def test_somebody_who_is_signed_in_comes_in_at_each_workspace(here: Product, bro
 def test_a_workspace_sees_nothing_of_the_platform_s_and_gives_no_cookies_to_others(here: Product, browser: Browser) -> None:
     page = f"http://nosy.localhost:{here.port}/"
     assert browser.go(page).status == 200
-    assert browser.cookies["nosy.localhost"].keys() == {"torpor_door", "own", "b"}
+    assert browser.cookies["nosy.localhost"].keys() == {"torpor_door", "torpor_workspace", "own", "b"}
     door = browser.cookies["nosy.localhost"]["torpor_door"]
     session = browser.cookies["localhost"]["torpor_session"]
     browser.cookies["nosy.localhost"] |= {"torpor_session": session, "mine": "3"}
