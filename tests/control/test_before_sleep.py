@@ -206,7 +206,7 @@ async def test_while_it_runs_that_is_said_and_a_wake_keeps_the_workspace_running
     assert here.world.containers[made.id] is container, "it was never stopped"
 
 
-async def test_somebody_who_comes_while_it_runs_keeps_the_workspace_awake(here: Plant) -> None:
+async def test_a_visitor_while_it_runs_keeps_the_workspace_awake(here: Plant) -> None:
     await asleep_by_itself(here, "sleep")
     seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     assert (await here.wishes.using.stay(seen)).desired_state is Wish.RUNNING

@@ -160,7 +160,7 @@ def by_itself(case: Case) -> Case:
 
 
 def cases_before_sleep(row: Workspace, what: Observation) -> Iterator[Case]:
-    """Every moment of the stage, whoever wished what meanwhile, also when there is no command any more."""
+    """Every moment of the stage, with every wish and origin, also when there is no command any more."""
     before = replace(row, stage=Stage.BEFORE_SLEEP)
     for phase, moment, is_in_flight in itertools.product(
         {row.phase, Phase.RUNNING} if row.deleted_at is None else {row.phase}, (look(), LATE, ELSEWHERE), (False, True)
