@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Torpor
-from tests.cli.records import AT, error, explanation, workspace
+from tests.cli.records import AT, condition, error, explanation, workspace
 from tests.cli.stand_in import TOKEN, Answer, StandIn
 from torpor.cli.ends import ExitCode
 from torpor.cli.main import wants_json
@@ -299,6 +299,17 @@ def test_waiting_that_takes_too_long(torpor: Torpor, api: StandIn) -> None:
     ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
     assert ended.code == 5
     assert "demo was not RUNNING after 0.3 s; it is STANDBY, STARTING (the wish stands" in ended.said
+
+
+def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpor: Torpor, api: StandIn) -> None:
+    out = {"policy.healthy": condition("True", "ArchiveStoreOut", "the archive store cannot be reached: no route")}
+    api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
+    api.answer(LOOK, workspace(phase="ARCHIVED", operation="RESTORING", conditions=out))
+    ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
+    told = "ARCHIVED, RESTORING (the archive store cannot be reached: no route; it is tried again)"
+    assert ended.code == 5
+    assert f"demo: {told}" in ended.said
+    assert f"demo was not RUNNING after 0.3 s; it is {told}" in ended.said
 
 
 def test_waiting_until_it_is_gone(torpor: Torpor, api: StandIn) -> None:

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from torpor.cli.client import Api, NotFound, Record
 from torpor.cli.ends import Ended, ExitCode, one_line
+from torpor.cli.wording import trouble_words
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON
 from torpor.domain.states import Operation, Phase, Wish
 
@@ -152,7 +153,10 @@ def _overtaken(workspace: Record | None, wish: Wished, desired_state: str) -> En
 
 
 def _timed_out(workspace: Record | None, wish: Wished, timeout_s: float) -> Ended:
-    stands = f"; it is {workspace['phase']}, {workspace['operation']}" if workspace else ""
+    stands = ""
+    if workspace:
+        trouble = trouble_words(workspace)
+        stands = f"; it is {workspace['phase']}, {workspace['operation']}" + (f" ({trouble})" if trouble else "")
     return Ended(
         ExitCode.TIMED_OUT,
         f"{wish.name} was not {wish.desired_state} after {timeout_s:g} s{stands}",
