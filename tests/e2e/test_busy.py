@@ -75,8 +75,10 @@ def test_a_command_in_the_browsers_terminal_is_not_killed(here: Product) -> None
 def test_a_loop_in_the_background_is_not_killed(here: Product) -> None:
     here.ok("create", "burner", "--wait")
     # It needs three seconds of CPU time to be five percent of a minute, and a busy machine takes its time for them.
-    here.ok("hold", "burner", "--for", "10s", "--reason", "the loop begins")
+    here.ok("hold", "burner", "--for", "10m", "--reason", "the loop begins")
     in_background(here, "burner", "while :; do :; done")
+    wait_until(lambda: "of a core" in here.ok("explain", "burner"), within_s=120)
+    here.ok("hold", "burner", "--end", "all")
     stays(here, "burner", "of a core")
     here.ok("delete", "burner", "--purge", "--wait")
 
