@@ -65,7 +65,7 @@ def test_workers_with_inputs_of_their_own_count_in_the_order_of_their_indices(tm
     """Equal keys come first from worker 0, though it comes last."""
     inputs = [generated(tmp_path / str(index), 8_000, "--ascii", "--skew", "--seed", index * 8_000) for index in range(2)]
     with (
-        cluster(tmp_path, 2) as job,
+        cluster(tmp_path, 2, "--format", "gensort") as job,
         running(*job.worker(1, inputs[1], "--index", 1)) as second,
         running(*job.worker(0, inputs[0], "--index", 0)) as first,
     ):
