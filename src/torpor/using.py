@@ -62,7 +62,7 @@ class Using:
     # ── holding ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def hold(self, caller: Caller, found: Workspace, *, reason: str, seconds: float) -> WorkLease:
-        """Keep it awake while it is: a hold wakes nobody, and outlives no expiry."""
+        """Keep it awake while it is: a hold wakes nobody, and outlives no expiry. One that is about to be stopped stays."""
         reason = reason.strip()
         _check_hold(reason, seconds)
         async with self._store.writing() as writing:
@@ -79,8 +79,13 @@ class Using:
                 self._new_id(), workspace.id, reason=reason, created_by=caller.user.username, lives_s=seconds
             )
             await writing.take_warning_back(workspace.id, held_until=lease.expires_at)
+            stays = is_about_to_sleep(workspace)
+            if stays:
+                await writing.set_wish(workspace.id, Wish.RUNNING, origin=WishOrigin.WAKE)
             await writing.audit(done(caller, Action.WORKSPACE_HOLD, workspace, reason=reason, seconds=seconds))
-            return lease
+        if stays:
+            self._hint(workspace.id)
+        return lease
 
     async def holds(self, found: Workspace) -> Sequence[WorkLease]:
         return await self._store.work_leases(found.id)
