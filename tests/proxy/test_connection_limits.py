@@ -167,6 +167,21 @@ async def test_all_together_have_a_limit_as_well(tmp_path: Path, anyio_backend: 
             await hang_up(one.writer)
 
 
+async def test_one_that_is_being_refused_does_not_keep_silent_ones_from_giving_way(
+    tmp_path: Path, anyio_backend: object
+) -> None:
+    async with capped(tmp_path, total=4) as stage:
+        # It has its answer and keeps its half open, so it is listened to for a while.
+        lingering = await Connection.open(stage, ATTACKER, b"no request\r\n\r\n")
+        assert (await read_answer(lingering.reader)).status == 400
+        silent = [await Connection.open(stage, f"127.0.0.{number}") for number in range(10, 13)]
+        await until(lambda: stage.front.counted == 4)
+        assert (await gets(stage, OTHER)).status == 200
+        assert await silent[0].is_closed()
+        for one in (lingering, *silent):
+            await hang_up(one.writer)
+
+
 async def test_many_that_are_refused_do_not_pile_up(tmp_path: Path, anyio_backend: object) -> None:
     async with capped(tmp_path) as stage:
         slow = [await Connection.open(stage, ATTACKER, SLOW) for _ in range(CAP)]

@@ -537,6 +537,8 @@ class Client(asyncio.Protocol):
             self._reply(refused(bad), closes=True)
 
     def _close(self) -> None:
+        # It can make no room any more, and must not stand before those that can.
+        self._no_newcomer()
         self._stage = Stage.CLOSING
         self._since = self._traffic.now()
         if self._body is None and not self._arrived and not self._lingers:
