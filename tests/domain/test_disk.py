@@ -43,6 +43,13 @@ def test_no_reserve_and_no_disk_refuse_nothing() -> None:
     assert shortage(None, GIB) is None
 
 
+def test_a_shortage_has_the_same_words_while_the_free_space_changes_a_little() -> None:
+    """They are stored in every row that waits, on the disk that is full."""
+    told = {shortage(Disk("/d", mib << 20), GIB) for mib in range(900, 1000)}
+    assert len(told) == 1
+    assert "about 896 MiB free" in str(told)
+
+
 def test_a_refusal_says_what_is_free_what_is_kept_where_and_what_to_do() -> None:
     with pytest.raises(Refused) as refused:
         require_space(FULL, GIB, 3 << 20)
@@ -101,7 +108,7 @@ def test_a_workspace_is_started_when_there_is_space_again() -> None:
     assert world.row.conditions.healthy.reason == DISK_LOW
     assert world.row.error is None
     told = explain(world.row, ())
-    assert any("512 MiB free" in line for line in told.lines)
+    assert any("about 512 MiB free" in line for line in told.lines)
     assert told.next_step == "a step towards RUNNING when there is enough free space"
     assert told.waiting_for is not None
 

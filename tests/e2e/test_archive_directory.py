@@ -25,6 +25,7 @@ def refused(here: Product) -> str:
     return said
 
 
+@pytest.mark.long
 def test_a_lost_archive_directory_is_reported_until_it_is_back(tmp_path: Path) -> None:
     here, archives, aside = Product(tmp_path / "data"), tmp_path / "data" / "archives", tmp_path / "aside"
     assert store_finding(here)["ok"]

@@ -62,6 +62,7 @@ async def falls_asleep(here: Cluster, name: str, *, within_s: float = 40) -> Non
     await until(is_standing_by, within_s=within_s, every_s=0.2)
 
 
+@pytest.mark.long
 async def test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not(tmp_path: Path) -> None:
     async with cluster(tmp_path) as here, echo() as address:
         await here.fate.set(address=address)

@@ -167,6 +167,7 @@ async def refuses_newcomers(here: Installation) -> None:
     await until(are_refused)
 
 
+@pytest.mark.long
 async def test_pings_and_reconnects_are_nobody_and_typing_is_somebody(tmp_path: Path) -> None:
     async with installed(tmp_path) as here:
         await asyncio.gather(*(here.running(name, standby_ttl=STANDBY_TTL_S) for name in ("typed", "pinged")))

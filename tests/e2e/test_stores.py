@@ -59,6 +59,7 @@ def remount(disk: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True)
 
 
+@pytest.mark.long
 def test_a_store_replaced_by_an_older_copy_restores_no_older_home_and_loses_nothing(tmp_path: Path) -> None:
     older, newer = tmp_path / "older", tmp_path / "newer"
     with product(tmp_path, TORPOR_GC_INTERVAL="1", TORPOR_GC_GRACE="1", TORPOR_GC_KEEP="1") as here:

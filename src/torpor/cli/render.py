@@ -270,7 +270,7 @@ def templates(items: Sequence[Record]) -> Drawn:
                 text(item["title"]),
                 text(item["description"]),
                 text("-- CMD..." if item["takes_command"] else None),
-                text(str(item["cpu_weight"])),
+                text(str(item.get("cpu_weight", "-"))),
             ]
             for item in items
         ],

@@ -28,13 +28,13 @@ class Disk:
 def shortage(disk: Disk | None, reserve_bytes: int, needed_bytes: int = 0) -> str | None:
     """Return why nothing that needs so many bytes may begin; None where there is room, or where that is not known.
 
-    Sizes are rounded, so that the same shortage has the same words for a while: they are stored.
+    The free space is rounded coarsely: the words are stored, and each new wording is a write to a disk that is full.
     """
     if disk is None or reserve_bytes <= 0 or disk.free_bytes - needed_bytes >= reserve_bytes:
         return None
     needs = f", the home needs {size(needed_bytes)}" if needed_bytes else ""
     return (
-        f"the disk of the homes ({disk.path}) has {size(disk.free_bytes)} free{needs}, and disk_reserve keeps"
+        f"the disk of the homes ({disk.path}) has about {size(_rounded(disk.free_bytes))} free{needs}, and disk_reserve keeps"
         f" {size(reserve_bytes)} free; delete workspaces or files, enlarge the disk, or lower disk_reserve"
     )
 
@@ -81,6 +81,12 @@ def writers(before: Mapping[int, int], now: Mapping[int, int]) -> frozenset[int]
     One that was not there before has written all of it since.
     """
     return frozenset(pid for pid, written in now.items() if written - before.get(pid, 0) > WRITES_BYTES)
+
+
+def _rounded(count: int) -> int:
+    """Down to a multiple of an eighth to a quarter of it."""
+    step = max(0, count.bit_length() - 3)
+    return count >> step << step
 
 
 def size(count: int) -> str:
