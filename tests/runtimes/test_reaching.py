@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import ipaddress
+import time
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,18 @@ def test_a_subnet_is_the_same_for_the_same_and_free() -> None:
     assert pick_subnet("a", [], [subnet(first)]) == (first + 1) % SUBNETS
     with pytest.raises(ToolFailed):
         pick_subnet("a", range(SUBNETS), [])
+
+
+def test_a_subnet_is_found_at_once_beside_a_network_that_has_most_of_the_pool() -> None:
+    """A VPN's: while it is looked for, nothing else goes on."""
+    routed = [ipaddress.IPv4Network(one) for one in ("100.64.0.0/11", "100.96.0.0/12", "100.127.255.252/30")]
+    began = time.process_time()
+    found = {pick_subnet(f"seed {number}", [], routed) for number in range(50)}
+    assert time.process_time() - began < 0.5
+    assert all(not subnet(index).overlaps(network) for index in found for network in routed)
+    assert subnet(pick_subnet("a", [], routed[:2])).subnet_of(ipaddress.IPv4Network("100.112.0.0/12"))
+    with pytest.raises(ToolFailed):
+        pick_subnet("a", [], [ipaddress.IPv4Network("100.64.0.0/11"), ipaddress.IPv4Network("100.96.0.0/11")])
 
 
 def test_routes_are_read_as_the_kernel_writes_them() -> None:
