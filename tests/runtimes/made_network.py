@@ -29,6 +29,8 @@ PYTHON = "/usr/bin/python3"
 # The machine is in a home network, as a laptop is: its gateway is a private address.
 MACHINE, GATEWAY = "192.168.77.2", "192.168.77.1"
 MACHINE_6, GATEWAY_6 = "fd77::2", "fd77::1"
+# Addresses of the machine besides the one with which it goes out.
+MACHINES_OTHER = ("198.51.100.200", "2001:db8::200")
 RESOLVER = "10.20.30.53"
 PUBLIC, OTHER_PUBLIC, PUBLIC_6 = "198.51.100.7", "203.0.113.9", "2001:db8::7"
 PRIVATE = ("10.20.30.40", "172.20.0.9", "192.168.5.5", GATEWAY, "100.99.1.1")
@@ -119,7 +121,7 @@ async def live():
     await runtime.start()
     said = {"abilities": {one.what: [one.confined, one.how, one.remedy] for one in await runtime.abilities()}}
     # A service of the machine itself.
-    await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 8080)
+    await asyncio.start_server(lambda _, writer: writer.close(), None, 8080)
     try:
         subprocess.run(["sh", "-c", between], check=True)
         home = Home(str(uuid.uuid4()), 1)
@@ -217,6 +219,7 @@ def made_network() -> Iterator[MadeNetwork]:
             f"addr add {MACHINE}/24 dev eth0",
             f"addr add {MACHINE_6}/64 dev eth0 nodad",
             "link set eth0 up",
+            *(f"addr add {address} dev lo" for address in MACHINES_OTHER),
         ]
         configure(machine, steps)
         steps = ["link set lo up", f"addr add {GATEWAY}/24 dev eth0", f"addr add {GATEWAY_6}/64 dev eth0 nodad"]

@@ -9,6 +9,7 @@ from tests.runtimes.made_network import (
     GATEWAY,
     LINK_LOCAL_6,
     MACHINE,
+    MACHINES_OTHER,
     METADATA,
     MULTICAST,
     OTHER_PUBLIC,
@@ -55,6 +56,15 @@ def test_private_networks_are_closed_and_the_nameserver_is_open_on_its_port(made
     said = made.live(*open_to_all, *closed, as_user=as_user)
     must_confine(said, as_user)
     assert said.reached() == {f"{way} {address} {port}" for way, address, port in open_to_all}
+
+
+@both
+def test_this_machine_is_closed_under_each_of_its_addresses_whatever_is_allowed(made: MadeNetwork, *, as_user: bool) -> None:
+    must_have(find("pasta") or not as_user, "pasta")
+    tried = [("tcp", address, 8080) for address in (MACHINE, *MACHINES_OTHER, PUBLIC)]
+    said = made.live(*tried, as_user=as_user, allowed_networks=["0.0.0.0/0", "::/0"])
+    must_confine(said, as_user)
+    assert said.reached() == {f"tcp {PUBLIC} 8080"}
 
 
 @both
