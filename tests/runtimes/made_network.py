@@ -109,9 +109,11 @@ print(json.dumps(found))
 LIFE = """
 import asyncio, json, subprocess, sys, uuid
 from pathlib import Path
+from torpor.domain.disk import Disk
 from torpor.domain.records import Marker
 from torpor.ports import Container, Fence, Home, Limits, Program
 from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process.disk_guard import DiskGuard
 
 data, options, python, attempts, scripts, between, attempt = json.loads(sys.argv[1])
 fence = Fence("op", 1)
@@ -136,6 +138,10 @@ async def live():
             done = await runtime.execute(home.workspace_id, ["sh", "-c", script], b"")
             said["scripts"].append([done.exit_code, (done.stdout + done.stderr).decode()])
         said["log"] = [line.decode() async for line in runtime.logs(home.workspace_id, tail=50)]
+        await DiskGuard(lambda: Disk("/", 0), 1 << 30, runtime._containers, lambda _: None, None).look()
+        stopped = 'for one in /proc/[0-9]*; do grep -qs "T (stopped)" $one/status && cat $one/comm; done; true'
+        done = await runtime.execute(home.workspace_id, ["sh", "-c", stopped], b"")
+        said["paused"] = done.stdout.decode().split()
     finally:
         await runtime.close()
     print(json.dumps(said))
@@ -151,6 +157,8 @@ class Said:
     tried: dict[str, str]
     scripts: list[tuple[int, str]]
     log: list[str]
+    paused: list[str]
+    """The processes of the workspace that were stopped when the disk was full."""
 
     def reached(self) -> set[str]:
         return {attempt for attempt, outcome in self.tried.items() if outcome == "open"}

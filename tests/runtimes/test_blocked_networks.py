@@ -187,3 +187,12 @@ def test_the_runtime_leaves_the_operators_rules_as_they_were(made: MadeNetwork) 
     made.live(TO_PUBLIC, between="iptables -I FORWARD -s 192.0.2.1 -j DROP")
     after = made.run("iptables", "-S", check=True).stdout
     assert after.replace("-A FORWARD -s 192.0.2.1/32 -j DROP\n", "") == before
+
+
+@both
+def test_a_full_disk_pauses_what_runs_in_such_a_network(made: MadeNetwork, *, as_user: bool) -> None:
+    """Pasta has a PID namespace of its own: a number from inside it is that of another process here."""
+    must_have(find("pasta") or not as_user, "pasta")
+    said = made.live(as_user=as_user)
+    must_confine(said, as_user)
+    assert said.paused == ["sleep"]

@@ -97,6 +97,16 @@ def below(roots: Mapping[str, int]) -> dict[str, set[int]]:
     return found
 
 
+def first_of_namespace(root: int, number: int) -> int | None:
+    """The process below `root` that is the first of its PID namespace, and has this number in the namespace around that."""
+    for pid in below({"": root})[""]:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+                if line.startswith("NSpid:") and line.split()[-2:] == [str(number), "1"]:
+                    return pid
+    return None
+
+
 def written_bytes(pid: int) -> int | None:
     """What it has written to disks so far, together with children that it has waited for; None where that is not told."""
     with contextlib.suppress(OSError, ValueError):

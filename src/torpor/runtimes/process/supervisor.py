@@ -136,12 +136,14 @@ class Supervisor:
             self._tasks = [asyncio.ensure_future(self._keep_log(spawned)), asyncio.ensure_future(self._watch(spawned))]
             if self._equipment.cgroups is None or not self._equipment.cgroups.has_weights:
                 self._tasks.append(asyncio.ensure_future(cpu_weight.make_nice(spawned, self._cpu_weight)))
-            agent = spawned.pid
+            agent: int | None = spawned.pid
             if confinement.bubblewrap is not None:
                 agent = await born(info)
-                if self._equipment.veths is not None:
+                if confinement.network is Network.PASTA:  # the number is one of pasta's PID namespace
+                    agent = await asyncio.to_thread(processes.first_of_namespace, spawned.pid, agent)
+                elif self._equipment.veths is not None:
                     await self._equipment.veths.connect(self._id, agent)
-            self._agent = processes.identify(agent)
+            self._agent = processes.identify(agent) if agent is not None else None
             spawned.tell(self._orders(user, port, sockets).line())
             self._tasks.append(asyncio.ensure_future(self._tell_when_ready()))
 
