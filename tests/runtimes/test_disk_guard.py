@@ -188,3 +188,30 @@ async def test_what_somebody_else_stopped_stays_stopped(here: Here) -> None:
     assert not await here.is_paused(home)
     state = await here.shell(home, f"grep State /proc/{pid_inside.decode().strip()}/status")
     assert b"T (stopped)" in state
+
+
+# One process, so that no new one is paused in its place.
+WRITER = """
+import os, time
+open("pid", "w").write(str(os.getpid()))
+while True:
+    with open("big", "wb") as big, open("count", "ab") as count:
+        big.write(bytes(300_000))
+        big.flush()
+        os.fsync(big.fileno())
+        count.write(b"x")
+    time.sleep(0.01)
+"""
+
+
+async def test_what_is_continued_from_inside_is_paused_again(here: Here) -> None:
+    """As `fg` does in a shell."""
+    home = await here.started(fills=False)
+    begin = f"setsid python3 -S -c '{WRITER}' >/dev/null 2>&1 & until [ -s pid ] && [ -s count ]; do sleep 0.02; done"
+    await here.shell(home, begin)
+    here.free_bytes = WRITERS_PAUSE
+    await here.look_until_paused(home)
+    await until(lambda: here.is_at_rest(home))
+    before = await here.count(home)
+    await here.shell(home, f"kill -CONT $(cat pid); until [ $(wc -c < count) -gt {before} ]; do sleep 0.02; done")
+    await until(lambda: here.is_at_rest(home))

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,6 +92,7 @@ class Supervisor:
         self._stopping = False
         self._agent: processes.Identity | None = None
         self._paused: set[processes.Identity] = set()
+        self._pausing = threading.Lock()
         self.was_ready = False
         """At the last look at which no process of it was paused."""
         self._gone = asyncio.Event()
@@ -319,17 +321,18 @@ class Supervisor:
         return self._agent if self.is_running else None
 
     def pause(self, pids: Iterable[int]) -> None:
-        """Stop these, parents first, so that no shell takes its command for stopped by its user. Blocks, but not for long."""
+        """Stop these, parents first. Also one that was stopped before and then continued from inside. Blocks, but not for
+        long."""
         found = [known for pid in pids if (known := processes.identify(pid)) is not None]
-        for one in sorted(found, key=lambda known: known.start_time):
-            if one not in self._paused and processes.suspend(one):
-                self._paused.add(one)
+        with self._pausing:
+            self._paused.update(one for one in sorted(found, key=lambda known: known.start_time) if processes.suspend(one))
 
     def go_on(self) -> None:
         """Continue what was paused, children first; nothing that others have stopped. Blocks, but not for long."""
-        for one in sorted(self._paused, key=lambda known: known.start_time, reverse=True):
-            processes.resume(one)
-        self._paused.clear()
+        with self._pausing:
+            for one in sorted(self._paused, key=lambda known: known.start_time, reverse=True):
+                processes.resume(one)
+            self._paused.clear()
 
     def reopened(self, revision: int) -> None:
         """Asked for again while it runs: it is the container of this revision now."""
