@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.product import without_confinement
 from tests.requirements import must_have
 from tests.runtimes.own_getent import own_getent
-from torpor.doctor import Finding, archives_finding, confinement_findings, index_findings, running_findings
+from torpor.doctor import Finding, archives_finding, confinement_findings, disk_finding, index_findings, running_findings
 from torpor.runtimes.process.places import places
 from torpor.runtimes.process.volumes import Volumes
 from torpor.settings import load
@@ -47,6 +47,15 @@ async def test_an_archive_directory_that_is_there_answers(tmp_path: Path) -> Non
     (tmp_path / "postgres").mkdir()
     (tmp_path / "archives").mkdir()
     assert (await finding(tmp_path)).ok
+
+
+def test_too_little_free_space_is_a_finding(tmp_path: Path) -> None:
+    for data in (tmp_path, tmp_path / "not made yet"):
+        assert disk_finding(load({"TORPOR_DATA": str(data), "TORPOR_DISK_RESERVE": "0"})).ok
+        found = disk_finding(load({"TORPOR_DATA": str(data), "TORPOR_DISK_RESERVE": "999999999999"}))
+        assert not found.ok
+        assert "no workspace can be started" in found.detail
+        assert "lower disk_reserve" in found.detail
 
 
 async def test_a_data_directory_that_takes_no_trial_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

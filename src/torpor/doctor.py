@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -16,11 +17,13 @@ from torpor import archive_directory
 from torpor.archive_directory import ArchiveDirectory
 from torpor.archives.archives import HomeArchives
 from torpor.bus.redis import Bus
+from torpor.domain.disk import Disk, shortage, size
 from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
 from torpor.runtimes.process import package_indexes
 from torpor.runtimes.process.abilities import NETWORK, OPEN_PORT, missing, ports_are_open
 from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.places import places
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
 from torpor.store.database import translated_at_the_start
@@ -42,8 +45,8 @@ class Finding:
 
 async def examine(settings: Settings) -> list[Finding]:
     """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
-    findings = [_python_finding(), _data_finding(settings), await _database_finding(settings), await _bus_finding(settings)]
-    findings.append(await archives_finding(settings))
+    findings = [_python_finding(), _data_finding(settings), disk_finding(settings)]
+    findings += [await _database_finding(settings), await _bus_finding(settings), await archives_finding(settings)]
     findings += await confinement_findings(settings)
     if not any(one.what == f"confinement: {NETWORK}" and not one.ok for one in findings):
         findings += await index_findings(settings, os.environ)
@@ -178,6 +181,16 @@ def _data_finding(settings: Settings) -> Finding:
     ok = os.access(nearest, os.W_OK)
     detail = f"{settings.data}" if ok else f"{nearest} cannot be written to"
     return Finding("data directory", ok, detail, "" if ok else "choose another with --data or TORPOR_DATA", blocks=not ok)
+
+
+def disk_finding(settings: Settings) -> Finding:
+    homes = places(settings.data).volumes
+    nearest = next(path for path in (homes, *homes.parents) if path.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    short = shortage(Disk(str(nearest), free_bytes), settings.disk_reserve_bytes)
+    if short is None:
+        return Finding("free disk space", True, size(free_bytes))
+    return Finding("free disk space", False, f"no workspace can be started: {short}")
 
 
 async def _database_finding(settings: Settings) -> Finding:

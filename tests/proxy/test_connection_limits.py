@@ -167,6 +167,21 @@ async def test_all_together_have_a_limit_as_well(tmp_path: Path, anyio_backend: 
             await hang_up(one.writer)
 
 
+async def test_idle_connections_of_an_address_with_many_give_way_when_there_is_no_room(
+    tmp_path: Path, anyio_backend: object
+) -> None:
+    async with capped(tmp_path, total=4) as stage:
+        idle = [await Connection.open(stage, address) for address in ("127.0.0.10", ATTACKER, ATTACKER, ATTACKER)]
+        for one in idle:
+            assert (await one.get()).status == 200
+        await until(lambda: stage.front.counted == 4)
+        assert (await gets(stage, OTHER)).status == 200
+        assert await idle[1].is_closed()
+        assert (await idle[0].get()).status == 200, "its address has only one"
+        for one in idle:
+            await hang_up(one.writer)
+
+
 async def test_one_that_is_being_refused_does_not_keep_silent_ones_from_giving_way(
     tmp_path: Path, anyio_backend: object
 ) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from torpor.archives.archives import HomeArchives
 from torpor.assemble.roles import EVERY_PART, Part
 from torpor.control.execute import Hands
-from torpor.domain.disk import require_space
+from torpor.domain.disk import require_space, shortage
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
@@ -68,7 +68,11 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
 
 
 async def start(
-    runtime: Runtime, parts: frozenset[Part], confined: ControllerConfinement, stack: contextlib.AsyncExitStack
+    runtime: Runtime,
+    parts: frozenset[Part],
+    confined: ControllerConfinement,
+    disk_reserve_bytes: int,
+    stack: contextlib.AsyncExitStack,
 ) -> None:
     """Begin to hold workspaces, and print what is not confined or does not work on this machine."""
     if isinstance(runtime, RemoteFake) and Part.PROXY in parts:
@@ -83,6 +87,9 @@ async def start(
             print(f"torpor: {headline(ability)}: {ability.what}: {ability.how}.{fix}", file=sys.stderr)
     if confined.summary:
         print(f"torpor: {confined.summary}", file=sys.stderr)
+    with contextlib.suppress(Unavailable):
+        if short := shortage(await runtime.disk(), disk_reserve_bytes):
+            print(f"torpor: no workspace can be started: {short}", file=sys.stderr)
 
 
 def space_check(runtime: Runtime, reserve_bytes: int) -> Callable[[int], Awaitable[None]]:

@@ -131,7 +131,7 @@ async def _start(
         await coordinator.join(within_s=PREDECESSOR_S)
         await controlling.require_our_store(archives, controlled, settings)
     # After joining: whoever else sees this world and goes on living must not be disturbed.
-    await engines.start(runtime, parts, confinement, stack)
+    await engines.start(runtime, parts, confinement, settings.disk_reserve_bytes, stack)
     code = await ensure_credentials(settings, accounts) if is_first_user_made else None
     if coordinator is not None:
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))

@@ -121,12 +121,15 @@ class Places:
             del self._taken[place.address]
 
     def has_total(self, count: int, newcomers: Iterator[Holder], now: float) -> bool:
-        """Whether one more fits beside so many others; the oldest newcomer is closed for it."""
+        """Whether one more fits beside so many others; the oldest newcomer is closed for it, else one without a request of the
+        address that has the most."""
         if count < self.limits.total:
             return True
         self._report("total", "all", now)
         oldest = next(newcomers, None)
-        return oldest is not None and oldest.give_way()
+        if oldest is not None:
+            return oldest.give_way()
+        return self._make_room(max(self._taken.values(), key=len, default={}))
 
     def _make_room(self, taken: dict[Place, None]) -> bool:
         holders = [place.holder for place in taken]

@@ -240,8 +240,11 @@ async def _pasta(what: str, shared: str, options: Options, nameservers: tuple[st
 
 
 async def _forwarding(places: Places) -> tuple[Ability, ...]:
-    """Nothing where this machine's firewall passes on what workspaces send."""
-    listing = await call(find("iptables") or "iptables", "-w", "5", "-S", within_s=TRIAL_S)
+    """Nothing where this machine's firewall passes on what workspaces send, or does not tell."""
+    try:
+        listing = await call(find("iptables") or "iptables", "-w", "5", "-S", within_s=TRIAL_S)
+    except ToolFailed:
+        return ()
     leaves_by = forward_policy.default_interfaces(await asyncio.to_thread(network.ROUTES.read_text))
     packet = forward_policy.Packet(f"{network.FAMILY}{places.tag}00000", network.POOL, leaves_by)
     dropped = forward_policy.dropped(listing, packet)
