@@ -112,7 +112,9 @@ class Using:
 
     @contextlib.asynccontextmanager
     async def keeping_awake(self, workspace: Workspace) -> AsyncIterator[None]:
-        """It is used for as long as this takes, a command that runs in it, for one."""
+        """It is used for as long as this takes, a command that runs in it, for one. An automatic stop that waits for
+        `before_sleep` is taken back."""
+        await self.stay(workspace)
         touching = asyncio.create_task(self._keep_touching(workspace))
         try:
             yield

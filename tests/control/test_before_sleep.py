@@ -224,6 +224,17 @@ async def test_a_hold_while_it_runs_keeps_the_workspace_awake(here: Plant) -> No
     assert here.world.containers[made.id] is container, "it was never stopped"
 
 
+async def test_a_command_that_begins_while_it_runs_keeps_the_workspace_awake(here: Plant) -> None:
+    made = await asleep_by_itself(here, "sleep")
+    seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
+    container = here.world.containers[made.id]
+    async with here.wishes.using.keeping_awake(seen):
+        assert (await here.wishes.find(here.user, "ada")).desired_state is Wish.RUNNING
+    used = await here.until("ada", lambda seen: seen.operation is Operation.NONE)
+    assert (used.phase, used.desired_state) == (Phase.RUNNING, Wish.RUNNING)
+    assert here.world.containers[made.id] is container, "it was never stopped"
+
+
 async def test_commands_that_hang_do_not_keep_others_from_starting(database_url: str) -> None:
     async with plant(database_url, knobs=replace(FAST, before_sleep_s=60), parallel=1) as here:
         names = [f"w{number}" for number in range(8)]

@@ -146,7 +146,7 @@ async def admitted(wishes: Wishes, caller: Caller, workspace: str, *, wake: bool
         return await wishes.wake(caller, found.id)
     if not found.container_present:
         raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first", workspace=found.name)
-    return found
+    return await wishes.using.stay(found)
 
 
 def is_awake(workspace: Workspace) -> bool:
