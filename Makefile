@@ -46,7 +46,7 @@ test-browser: ## only the tests that drive a real Chromium
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -m browser $(ARGS)
 
-test-long: ## every state that there can be, and three controllers that are killed, stopped and cut off
+test-long: ## every state that there can be, controllers that are killed, stopped and cut off, and what waits for long
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m long $(ARGS)
 

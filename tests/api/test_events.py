@@ -829,6 +829,7 @@ class Counting(asyncio.Protocol):
             self.done.set_exception(ConnectionError(f"ended after {self.ids[-1:]}, before {self._until_id}"))
 
 
+@pytest.mark.long
 async def test_two_thousand_streams_and_a_burst(database_url: str, redis_url: str) -> None:
     """Half of them follow one workspace, the others everything; each hears of every change, in order."""
     many, burst = 2000, 500

@@ -167,6 +167,7 @@ async def test_every_duty_turns_again_after_postgresql_is_stopped_and_continued(
                 term = await here.until_everything_turns(after_term=term)
 
 
+@pytest.mark.long
 async def test_the_coordinator_ends_while_postgresql_is_stopped(tmp_path: Path) -> None:
     async with while_connections_break(), EmbeddedPostgres(tmp_path / "postgres", durable=False) as server:
         await migrate(server.dsn)

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.e2e
 NAMES = ("one", "two")
 
 
+@pytest.mark.long
 def test_no_close_fails_while_workspaces_start_and_are_archived(tmp_path: Path) -> None:
     here = Product(tmp_path / "data", before=strace(tmp_path / "closes"))
     with here.running():

@@ -15,6 +15,7 @@ from torpor.runtimes.process.places import places
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_any_postgresql_will_do_and_only_one_torpor_controls_it(empty_database_url: str, tmp_path: Path) -> None:
     with product(tmp_path, TORPOR_DATABASE_URL=empty_database_url) as here:

@@ -38,6 +38,7 @@ def write(here: Product, name: str) -> None:
     here.ok("exec", name, "--", "python3", "-c", WRITER, MARK)
 
 
+@pytest.mark.long
 def test_double_forked_writers_that_ignore_signals_do_not_write_into_an_archive(tmp_path: Path) -> None:
     with product(tmp_path, TORPOR_WORKSPACE_STOP_GRACE="1") as here:
         here.ok("create", "demo", "--wait")

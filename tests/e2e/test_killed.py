@@ -63,6 +63,7 @@ def half_made(volumes: Path) -> list[str]:
     return [path.name for path in volumes.iterdir() if path.name.startswith("ws-") and not (path / "marker.json").exists()]
 
 
+@pytest.mark.long
 def test_killed_while_archiving_and_while_restoring(tmp_path: Path) -> None:
     with product(tmp_path) as here:
         root = asleep(here)

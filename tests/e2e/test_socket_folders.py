@@ -20,6 +20,7 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.long
 def test_the_next_start_removes_what_a_killed_one_left(tmp_path: Path, temporary: Path) -> None:
     # So long a path that database and bus have their sockets in the temporary directory, too.
     folder = tmp_path / ("x" * 100)

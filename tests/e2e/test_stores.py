@@ -28,6 +28,7 @@ def attempts(here: Product, name: str) -> list[dict[str, Any]]:
     return [one for one in history if one["kind"] == "ARCHIVING"]
 
 
+@pytest.mark.long
 def test_a_read_only_store_costs_no_home_and_is_used_again_when_it_is_writable(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "store", "64m") as store,

@@ -121,6 +121,7 @@ def test_while_it_stops(here: Product) -> None:
     ends_in_error(here, "stopping", "ContainerWithoutVolume", "DataLost")
 
 
+@pytest.mark.long
 def test_while_it_is_archived_and_restored_and_deleted(here: Product) -> None:
     root = large(here, "large")
     first = here.show("large")

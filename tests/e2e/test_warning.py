@@ -86,6 +86,7 @@ async def test_an_open_terminal_is_warned_and_the_stop_comes_all_the_same(here: 
     assert [event["id"] for event in said] == sorted({event["id"] for event in said})
 
 
+@pytest.mark.long
 async def test_typing_takes_the_warning_back(here: Product, tmp_path: Path) -> None:
     await asyncio.to_thread(here.ok, "create", "typing", "--wait")
     with followed(here, "typing", tmp_path / "events") as told:
@@ -104,6 +105,7 @@ async def test_typing_takes_the_warning_back(here: Product, tmp_path: Path) -> N
         assert between["workspace"]["desired_state"] == "RUNNING"
 
 
+@pytest.mark.long
 async def test_a_hold_takes_the_warning_back(here: Product) -> None:
     await asyncio.to_thread(here.ok, "create", "held", "--wait")
 

@@ -211,6 +211,7 @@ FIELD_MEANS: Mapping[str, str] = {
     "packages": "PyPI packages that it needs, each pinned as `name==version`",
     "takes_command": "`true`: the workspace brings its own command, and the template has none",
     "cpu_keeps_awake": "`false`: programs that use the CPU do not keep the workspace awake",
+    "cpu_weight": "1 to 10,000, by default 100: its share where the CPU is busy, compared with those of other workspaces",
     "before_sleep": "a program and its arguments that run before an automatic stop, unless the workspace has its own; without "
     "placeholders",
 }
