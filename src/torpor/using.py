@@ -62,7 +62,7 @@ class Using:
     # ── holding ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def hold(self, caller: Caller, found: Workspace, *, reason: str, seconds: float) -> WorkLease:
-        """Keep it awake while it is: a hold wakes nobody, and outlives no expiry. One that is about to be stopped stays."""
+        """Keep a running workspace awake until the hold expires. No workspace is woken; a stop that is near is taken back."""
         reason = reason.strip()
         _check_hold(reason, seconds)
         async with self._store.writing() as writing:

@@ -63,7 +63,7 @@ async def test_the_database_comes_back(disk: Path) -> None:
             return not await writes(url)
 
         await until(is_out, within_s=30)
-        for _ in range(10):  # whatever it does then, also where it cannot even start
+        for _ in range(10):  # it may fail in any way here, and may not even start
             await writes(url)
         await asyncio.to_thread(filler.unlink)
         await until(lambda: writes(url), within_s=40)

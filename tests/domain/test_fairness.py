@@ -1,4 +1,4 @@
-"""Are slots shared fairly between owners, whatever they ask for?"""
+"""Are slots shared fairly between owners?"""
 
 from collections import Counter
 

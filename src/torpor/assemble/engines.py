@@ -23,7 +23,7 @@ from torpor.settings import Settings
 from torpor.templates.catalogue import before_sleep_of, program, template
 
 MIB = 1 << 20
-# A disk that does not answer refuses nobody: the loop asks again before it acts.
+# If the disk does not answer in time, the request is not refused: the loop asks again before it acts.
 DISK_S = 2.0
 
 

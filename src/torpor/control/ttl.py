@@ -50,7 +50,7 @@ class IdleWatch:
         self._lease_s = lease_s
         self._failures = 0
         self._has_warned = False
-        """Somebody was warned, in this turn or before, and is not stopped yet."""
+        """A workspace has a warning, from this turn or before, and is not stopped yet."""
 
     def rest(self) -> None:
         """Nothing here is only a leader's."""
@@ -82,7 +82,7 @@ class IdleWatch:
             page = await self._using.due(to, after=page.last, limit=PAGE)
 
     async def _idle_among(self, page: Sequence[Due], term: int) -> Sequence[Workspace]:
-        """Those whom nobody uses. Of the others it is written down when they were used, and of all when they are stopped."""
+        """Return the workspaces that are not in use. Write when the others were used, and when each is going to be stopped."""
         says = await self._ask([due.workspace.id for due in page])
         await self._using.used(_used_ago_s(page, says), term=term)
         self._shorten_timers(page, says)

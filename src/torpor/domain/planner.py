@@ -288,7 +288,7 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
 
 
 def _plan_before_sleep(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
-    """However the command ends, and whatever it does to its deadline: it prevents no stop, and counts as no failure."""
+    """The command prevents no stop and counts as no failure, even when it fails or does not end in time."""
     if isinstance(report, Overtaken):
         return Adopt()
     is_late = workspace.deadline_at is not None and look.now >= workspace.deadline_at + timedelta(seconds=look.paused_s)

@@ -344,7 +344,7 @@ FORMAT_OF_NOTHING = "lines"
 
 
 def formats_differ(master: Master, members: tuple[Member, ...]) -> str:
-    """Why the inputs cannot decide the format, if nobody has said it; with one example of each."""
+    """Why the inputs cannot decide the format where no `--format` is given; with one example of each."""
     examples = {member.format: member.identity for member in reversed(members) if member.format}
     if master.format or len(examples) < 2:
         return ""
