@@ -102,7 +102,8 @@ class IdleWatch:
             log.exception("not_warned", workspaces=[one.workspace.name for one in news])
             return
         for one in news:
-            log.info("sleeping_soon" if one.sleeps_at else "not_sleeping_soon", workspace=one.workspace.name, at=one.sleeps_at)
+            at = one.sleeps_at.isoformat() if one.sleeps_at else None
+            log.info("sleeping_soon" if at else "not_sleeping_soon", workspace=one.workspace.name, at=at)
         self._has_warned = self._has_warned or any(at is not None and at > facts.now for facts, at in found)
 
     def _shorten_timers(self, page: Sequence[Due], says: Mapping[str, BusSays]) -> None:
