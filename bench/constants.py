@@ -33,20 +33,20 @@ import asyncpg
 import structlog
 
 from torpor.accounts import Caller, How, digest, new_token
-from torpor.api.fanout import POLL_S
+from torpor.api.event_fanout import POLL_S
 from torpor.api.wire import workspace_json
-from torpor.archives.places import LISTED_AT_ONCE
+from torpor.archives.store import LISTED_AT_ONCE
 from torpor.bus.activity import Activity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import CONNECTIONS as BUS_CONNECTIONS
 from torpor.bus.redis import Bus
 from torpor.control.controller import Controller, Life, Listeners
+from torpor.control.effect_executor import Hands
 from torpor.control.events import BATCH
-from torpor.control.execute import Hands
-from torpor.control.pace import Intervals
+from torpor.control.schedule import Intervals
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.events import tell
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.idle import BusSays
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import ArchiveKey, Marker, Survey
@@ -54,19 +54,19 @@ from torpor.domain.retention import Retention
 from torpor.domain.shards import ALL_SHARDS, shards_of
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Container, Found, Home, Limits, Program
-from torpor.proxy.leases import RENEW_AFTER_PART
-from torpor.runtimes.fake import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
+from torpor.proxy.use_leases import RENEW_AFTER_PART
+from torpor.service.use import Using
+from torpor.service.wishes import Ttls, Wishes
 from torpor.settings import load
-from torpor.store.collecting import CollectingStore
+from torpor.store.controller_store import ControllerStore, Hold
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import Outbox
-from torpor.store.for_controller import ControllerStore, Hold
-from torpor.store.for_service import ServiceStore
+from torpor.store.gc import CollectingStore
 from torpor.store.migrate import migrate
-from torpor.store.people import NewUser, PeopleStore, User
-from torpor.using import Using
-from torpor.wishes import Ttls, Wishes
+from torpor.store.service_store import ServiceStore
+from torpor.store.user_store import NewUser, PeopleStore, User
+from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
 PROGRAM = Program("command", ("true",))
@@ -752,7 +752,7 @@ async def processes(postgres: EmbeddedPostgres, valkey: EmbeddedValkey, folder: 
     url = await fresh(postgres, "processes")
     engine_socket = folder / "engine.sock"
     engine = subprocess.Popen(  # noqa: ASYNC220 - nobody else waits meanwhile
-        [sys.executable, "-m", "torpor.runtimes.fake_engine", str(engine_socket), "--while-stdin"],
+        [sys.executable, "-m", "torpor.testing.fake_engine", str(engine_socket), "--while-stdin"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

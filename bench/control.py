@@ -27,23 +27,23 @@ import structlog
 
 from torpor.accounts import Caller, How
 from torpor.control.controller import Controller
-from torpor.control.execute import Hands
-from torpor.control.pace import Intervals
+from torpor.control.effect_executor import Hands
+from torpor.control.schedule import Intervals
 from torpor.domain.access import EVERY_SCOPE
-from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Marker
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Wish
+from torpor.domain.tuning import Knobs
 from torpor.ports import Container, Home, Limits, Program
-from torpor.runtimes.fake import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
+from torpor.service.wishes import Ttls, Wishes
+from torpor.store.controller_store import MOST_AT_ONCE, ControllerStore
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
-from torpor.store.for_controller import MOST_AT_ONCE, ControllerStore
-from torpor.store.for_service import ServiceStore
 from torpor.store.migrate import migrate
-from torpor.store.people import PeopleStore
-from torpor.wishes import Ttls, Wishes
+from torpor.store.service_store import ServiceStore
+from torpor.store.user_store import PeopleStore
+from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
 PROGRAM = Program("command", ("true",))

@@ -32,30 +32,30 @@ import uvicorn
 
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
-from torpor.api.collecting import Collecting
+from torpor.api.event_fanout import EventFeed
 from torpor.api.events import STREAMS_PER_USER, Events
-from torpor.api.fanout import EventFeed
+from torpor.api.gc import Collecting
 from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.feed import Feed
+from torpor.bus.login_throttle import Throttle
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
-from torpor.bus.throttle import Throttle
 from torpor.control.duties import tend
 from torpor.control.events import EventPublisher
 from torpor.domain.access import EVERY_SCOPE
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.domain.retention import Retention
-from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
-from torpor.store.collecting import CollectingStore
+from torpor.service.wishes import Ttls, Wishes
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import EventStore, Outbox
-from torpor.store.for_service import ServiceStore
+from torpor.store.gc import CollectingStore
 from torpor.store.migrate import migrate
-from torpor.store.people import NewUser, PeopleStore
-from torpor.wishes import Ttls, Wishes
+from torpor.store.service_store import ServiceStore
+from torpor.store.user_store import NewUser, PeopleStore
+from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
 HOSTS = Hosts("http://localhost:8080", "localhost")
 TERM = 1

@@ -10,13 +10,13 @@ from functools import lru_cache
 
 import structlog
 
-from torpor.assemble.running import fastest_loop, raise_file_limit
-from torpor.domain.hosts import Hosts, ToWorkspace
+from torpor.assemble.process import fastest_loop, raise_file_limit
+from torpor.domain.hostnames import Hosts, ToWorkspace
 from torpor.ports import Address
-from torpor.proxy.front import Front
 from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.head import Head
 from torpor.proxy.outcomes import Outcome
+from torpor.proxy.request_head import Head
+from torpor.proxy.server import Front
 
 UNKNOWN = Reply(404, Outcome.UNKNOWN)
 UNAUTHORIZED = Reply(401, Outcome.UNAUTHORIZED)

@@ -24,11 +24,11 @@ BAR = 0.4
 RECORD = 100
 PYTHON = (sys.executable, "-c")
 GENERATE = (
-    "import sys, pathlib; from torpor.sort.generate import generate; generate(int(sys.argv[1]), pathlib.Path(sys.argv[2]))"
+    "import sys, pathlib; from torpor.sort.data.generate import generate; generate(int(sys.argv[1]), pathlib.Path(sys.argv[2]))"
 )
 VALIDATE = """
 import sys, pathlib
-from torpor.sort.validate import validate
+from torpor.sort.data.validate import validate
 found = validate([pathlib.Path(sys.argv[2])])
 assert found.records == int(sys.argv[1]), found
 """

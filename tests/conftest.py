@@ -17,7 +17,7 @@ from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.store.embedded import EmbeddedPostgres
 
-pytest_plugins = ["tests.timeouts"]
+pytest_plugins = ["tests.support.timeouts"]
 
 # The same examples in each run, as fast as the machine is. `--hypothesis-profile=default` draws others.
 hypothesis.settings.register_profile(

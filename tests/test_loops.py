@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor import loops, metrics
 from torpor.domain.errors import Deposed, Unavailable
 from torpor.loops import Loop, heeding_cancellation, standings, stop, together, turned

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from torpor.domain.errors import Refused
-from torpor.domain.knobs import TIMEOUTS_S, Knobs
+from torpor.domain.tuning import TIMEOUTS_S, Knobs
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings, find_toml, load
 
 HOME = {"HOME": "/home/ada"}

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from torpor import socket_folders
+from torpor import child_launcher, socket_folders
 from torpor.domain.errors import Hopeless
 from torpor.socket_folders import LOCK, hold, sweep
-from torpor.store import launch
 
 HOLDS = """
 import asyncio, os, socket, sys
@@ -52,7 +51,7 @@ def test_a_folder_is_removed_when_its_process_was_killed_and_not_before(where: P
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
 def test_root_removes_the_folder_of_a_postgresql_that_ran_as_another_user(where: Path) -> None:
-    assert_removed_when_killed(where, where / NAMES[1], str(launch.NOBODY))
+    assert_removed_when_killed(where, where / NAMES[1], str(child_launcher.NOBODY))
 
 
 def assert_removed_when_killed(where: Path, folder: Path, *owner: str) -> None:
@@ -128,7 +127,7 @@ def test_links_in_the_folder_of_an_unprivileged_user_lead_root_nowhere(where: Pa
     (linked_entry / "more.lock").symlink_to(target / "precious.lock")
     (linked_entry / "more").symlink_to(target)
     for path in (linked_folder, linked_lock, linked_entry):
-        os.chown(path, launch.NOBODY, launch.NOBODY, follow_symlinks=False)
+        os.chown(path, child_launcher.NOBODY, child_launcher.NOBODY, follow_symlinks=False)
     sweep(where)
     assert names_in(target) == ["precious.lock", LOCK]
     assert linked_folder.is_symlink()

@@ -19,9 +19,9 @@ from torpor.api.refusals import STATUS_OF
 from torpor.domain.effects import NEXT_EFFECT
 from torpor.domain.errors import CODE_MEANS, IS_RETRIED
 from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, WAITS_FOR
-from torpor.domain.knobs import TIMEOUTS_S
 from torpor.domain.states import LEVEL, Operation, Phase, Wish
 from torpor.domain.transitions import NEXT_OPERATION, TURNS, Standing
+from torpor.domain.tuning import TIMEOUTS_S
 from torpor.ports import PLACEHOLDERS
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings
 from torpor.sort.machine.states import MasterState, WorkerState
@@ -175,9 +175,9 @@ def openapi() -> str:
     from typing import Any, cast
 
     from torpor.api.app import Health, make_app
-    from torpor.api.collecting import Collecting
     from torpor.api.events import Events
-    from torpor.domain.hosts import Hosts
+    from torpor.api.gc import Collecting
+    from torpor.domain.hostnames import Hosts
 
     nothing: Any = None
     app = make_app(

@@ -5,6 +5,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TypeVar
 
+from torpor.sort.data.worker_directory import REMOVED
 from torpor.sort.machine import master, worker
 from torpor.sort.machine.reactions import Row
 from torpor.sort.machine.states import (
@@ -20,7 +21,6 @@ from torpor.sort.machine.states import (
     MasterState,
     WorkerState,
 )
-from torpor.sort.place import REMOVED
 
 State = TypeVar("State", bound=StrEnum)
 STEP, LEFT, WIDTH, HEIGHT = 62, 60, 230, 36

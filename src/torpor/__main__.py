@@ -1,5 +1,5 @@
 """`python -m torpor` is `torpor`."""
 
-from torpor.cli.begin import main
+from torpor.cli.entry_point import main
 
 main()

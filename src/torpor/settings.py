@@ -17,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from torpor.domain.before_sleep import BEFORE_SLEEP_S
 from torpor.domain.errors import Refused
-from torpor.domain.knobs import Knobs
 from torpor.domain.limits import RunningLimits
 from torpor.domain.networks import BLOCKED, parse_networks
 from torpor.domain.retention import Retention
 from torpor.domain.states import Operation
-from torpor.folders import SETTINGS_FILE, default_data
+from torpor.domain.tuning import Knobs
+from torpor.paths import SETTINGS_FILE, default_data
 
 PREFIX = "TORPOR_"
 

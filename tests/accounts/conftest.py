@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.accounts.people import People, people
+from tests.support.accounts_stage import People, people
 
 
 @pytest.fixture

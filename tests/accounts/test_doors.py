@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from structlog.testing import capture_logs
 
-from tests.accounts.people import HOME, People
 from tests.accounts.test_sessions import refusal
-from tests.waiting import until
+from tests.support.accounts_stage import HOME, People
+from tests.support.waiting import until
 from torpor.accounts import Caller, How, digest
 from torpor.accounts.accounts import DOOR_CODES_AT_MOST, DOORS_AT_MOST
 from torpor.domain.errors import Refused

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.accounts.people import PASSWORD, People, people, quick
 from tests.accounts.test_sessions import refusal
 from tests.accounts.test_unconfined import UNCONFINED, outcomes
+from tests.support.accounts_stage import PASSWORD, People, people, quick
 from torpor.accounts import UserChange
 from torpor.accounts.first_admin import FirstAdmin
+from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
-from torpor.store.for_controller import ControllerStore
 
 pytestmark = pytest.mark.anyio
 

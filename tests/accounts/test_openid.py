@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import RSAKey
 
-from tests.accounts.providers import SECRET, Forger, forging_provider, provider_at
+from tests.support.openid_providers import SECRET, Forger, forging_provider, provider_at
 from torpor.accounts.accounts import Identity
 from torpor.accounts.openid import KEYS_AGAIN_S, KNOWN_FOR_S, OpenIdProvider
 from torpor.accounts.provider import ProviderOptions, open_provider

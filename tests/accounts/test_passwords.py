@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.accounts.people import quick
+from tests.support.accounts_stage import quick
 from torpor.accounts.passwords import WAITING_AT_MOST, WAITING_FROM_ONE_ADDRESS, Passwords
 from torpor.domain.errors import Refused
 

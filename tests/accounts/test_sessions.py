@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.accounts.people import ELSEWHERE, HOME, PASSWORD, People, quick
-from tests.bus.waiting import until_listened
-from tests.waiting import until
+from tests.support.accounts_stage import ELSEWHERE, HOME, PASSWORD, People, quick
+from tests.support.valkey import until_listened
+from tests.support.waiting import until
 from torpor.accounts import Accounts, Caller, How, UserChange, digest
 from torpor.accounts.accounts import SESSIONS_AT_MOST, Identity
+from torpor.bus.login_throttle import OF_ONE_ADDRESS, OF_ONE_NAME, Throttle
 from torpor.bus.revocations import Revocations
-from torpor.bus.throttle import OF_ONE_ADDRESS, OF_ONE_NAME, Throttle
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.errors import Refused, Unavailable
 

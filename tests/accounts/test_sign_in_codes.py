@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.accounts.people import HOME, PASSWORD, People
 from tests.accounts.test_sessions import refusal
 from tests.accounts.test_unconfined import outcomes
+from tests.support.accounts_stage import HOME, PASSWORD, People
 from torpor.accounts import How, UserChange, digest
 
 pytestmark = pytest.mark.anyio

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.accounts.people import HOME, People
 from tests.accounts.test_sessions import another_process, ended, refusal, watched
+from tests.support.accounts_stage import HOME, People
 from torpor.accounts import TOKEN_PREFIX, Caller, How, digest
 from torpor.accounts.accounts import TOKENS_AT_MOST, Identity
 from torpor.domain.access import EVERY_SCOPE, Scope

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.accounts.people import PASSWORD, People
 from tests.accounts.test_sessions import refusal
+from tests.support.accounts_stage import PASSWORD, People
 from torpor.accounts import UserChange
 from torpor.accounts.accounts import Identity
 from torpor.domain.errors import Refused
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
-from torpor.store.for_controller import ControllerStore
 
 pytestmark = pytest.mark.anyio
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.accounts.people import ELSEWHERE, HOME, PASSWORD, People
 from tests.accounts.test_sessions import refusal
+from tests.support.accounts_stage import ELSEWHERE, HOME, PASSWORD, People
 from torpor.accounts import UserChange
 from torpor.accounts.accounts import Identity
-from torpor.bus.throttle import OF_ONE_NAME
+from torpor.bus.login_throttle import OF_ONE_NAME
 from torpor.domain.access import Scope
 
 pytestmark = pytest.mark.anyio

@@ -8,15 +8,15 @@ from typing import Any
 
 import httpx2
 
-from tests.accounts.people import HOME, PASSWORD, People, people
 from tests.api.unasked import NO_COLLECTING, NO_EVENTS
+from tests.support.accounts_stage import HOME, PASSWORD, People, people
 from torpor.accounts.provider import Provider
 from torpor.api.app import Health, make_app
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
-from torpor.runtimes.fake import FakeRuntime, FakeWorld
-from torpor.store.for_service import ServiceStore
-from torpor.wishes import Ttls, Wishes
+from torpor.service.wishes import Ttls, Wishes
+from torpor.store.service_store import ServiceStore
+from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
 
 PLAIN = Hosts("http://localhost:8080", "localhost")
 SECURE = Hosts("https://torpor.example.com", "work.example.com")

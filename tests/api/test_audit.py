@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.api.live import Live, live
+from tests.support.live_api import Live, live
 from torpor.domain.audit import Action
 from torpor.ports import Container, Home, Limits, Program
-from torpor.runtimes.fake import FakeContainer
+from torpor.testing.fake_runtime import FakeContainer
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.api.live import Live, live
+from tests.support.live_api import Live, live
 
 pytestmark = pytest.mark.anyio
 

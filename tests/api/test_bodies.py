@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.api.live import Live, calling, live
+from tests.support.live_api import Live, calling, live
 from torpor.api import bodies
 from torpor.api.bodies import LONGEST_BYTES, LONGEST_EXEC_BYTES, LONGEST_SIGN_IN_BYTES
 

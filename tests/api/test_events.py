@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.api.live import PATIENCE_S, TERM, Client, Received, background, live
-from tests.waiting import until
+from tests.support.live_api import PATIENCE_S, TERM, Client, Received, background, live
+from tests.support.waiting import until
 from torpor import metrics
 from torpor.accounts import UserChange
+from torpor.api import event_fanout
 from torpor.api import events as events_module
-from torpor.api import fanout
 from torpor.api.events import STREAMS_PER_USER
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
@@ -307,9 +307,9 @@ async def test_replaying_lets_the_others_have_their_turn() -> None:
             await asyncio.sleep(0)
 
     async with background(other()):
-        told = [{"id": number, "event": "heartbeat"} for number in range(10 * fanout.AT_ONCE + 1)]
-        parts = [part async for part in fanout.in_parts(told)]
-    assert b"".join(parts) == b"".join(fanout.frame(one) for one in told)
+        told = [{"id": number, "event": "heartbeat"} for number in range(10 * event_fanout.AT_ONCE + 1)]
+        parts = [part async for part in event_fanout.in_parts(told)]
+    assert b"".join(parts) == b"".join(event_fanout.frame(one) for one in told)
     assert len(parts) == 11
     assert turns >= 10
 
@@ -530,7 +530,7 @@ async def test_the_heart_beats_and_the_id_goes_on(database_url: str, redis_url: 
 async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "POLL_S", NEVER_S)
+    monkeypatch.setattr(event_fanout, "POLL_S", NEVER_S)
     async with live(database_url, redis_url, publishes=False) as here:
         await here.create("demo")
         await here.publisher.do(TERM)
@@ -575,7 +575,7 @@ async def test_what_comes_twice_or_is_nonsense_is_passed_over(database_url: str,
 async def test_what_another_installation_says_on_the_same_bus_is_not_ours(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "POLL_S", NEVER_S)
+    monkeypatch.setattr(event_fanout, "POLL_S", NEVER_S)
     async with live(database_url, redis_url, publishes=False) as here:
         await here.create("demo")
         await here.publisher.do(TERM)
@@ -597,13 +597,13 @@ async def test_what_another_installation_says_on_the_same_bus_is_not_ours(
 async def test_what_could_not_be_handed_out_is_handed_out_later(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "RETRY_S", 0.01)
+    monkeypatch.setattr(event_fanout, "RETRY_S", 0.01)
     async with live(database_url, redis_url) as here:
         await here.create("demo")
         start = await here.until_handed_out()
         client = await here.follow("/workspaces/demo/events")
         await client.some(1)
-        frame = fanout.frame
+        frame = event_fanout.frame
         faults = [MemoryError()]
 
         def failing(told: Mapping[str, Any]) -> bytes:
@@ -611,7 +611,7 @@ async def test_what_could_not_be_handed_out_is_handed_out_later(
                 raise faults.pop()
             return frame(told)
 
-        monkeypatch.setattr(fanout, "frame", failing)
+        monkeypatch.setattr(event_fanout, "frame", failing)
         await here.change("demo", times=2)
         assert [one.id for one in await client.some(2)] == [start + 1, start + 2]
 
@@ -654,8 +654,8 @@ def unable(encode: Callable[[Workspace], Mapping[str, Any]], fault: str) -> Call
 
 
 async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fanout, "POLL_S", 0.02)
-    monkeypatch.setattr(fanout, "WARN_EVERY_S", 0.02)
+    monkeypatch.setattr(event_fanout, "POLL_S", 0.02)
+    monkeypatch.setattr(event_fanout, "WARN_EVERY_S", 0.02)
     monkeypatch.setattr(store_module, "MANY_UNNUMBERED", 3)
     with structlog.testing.capture_logs() as logged:
         async with live(database_url, redis_url, publishes=False) as here:
@@ -665,7 +665,7 @@ async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: st
 
 
 async def test_without_the_bus_it_only_takes_longer(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fanout, "POLL_S", 0.1)
+    monkeypatch.setattr(event_fanout, "POLL_S", 0.1)
     async with EmbeddedValkey(tmp_path) as valkey, live(database_url, valkey.url) as here:
         await here.create("demo")
         start = await here.until_handed_out()
@@ -682,8 +682,8 @@ async def test_without_the_bus_it_only_takes_longer(database_url: str, tmp_path:
 async def test_lost_connections_to_the_database_cost_nobody_their_stream(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "POLL_S", 0.05)
-    monkeypatch.setattr(fanout, "RETRY_S", 0.05)
+    monkeypatch.setattr(event_fanout, "POLL_S", 0.05)
+    monkeypatch.setattr(event_fanout, "RETRY_S", 0.05)
     async with live(database_url, redis_url) as here:
         here.publisher.interval_s = 0.05
         await here.create("demo")
@@ -702,7 +702,7 @@ async def test_lost_connections_to_the_database_cost_nobody_their_stream(
 async def test_a_database_that_is_an_older_one_begins_anew(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fanout, "POLL_S", 0.05)
+    monkeypatch.setattr(event_fanout, "POLL_S", 0.05)
     async with live(database_url, redis_url) as here:
         await here.create("demo")
         await here.change("demo", times=5)
@@ -764,9 +764,9 @@ async def test_a_slow_reader_is_dropped_and_the_others_go_on(
 
 
 async def test_long_events_wait_only_up_to_so_many_bytes() -> None:
-    stream = fanout.Stream()
+    stream = event_fanout.Stream()
     stream.go_live(after=0)
-    framed = b"x" * (fanout.STREAM_HOLDS_BYTES // 4)
+    framed = b"x" * (event_fanout.STREAM_HOLDS_BYTES // 4)
     told = [Told(number, number - 1, number, "w", "ada", {}) for number in range(1, 10)]
     for one in told[:4]:
         stream.offer(one, framed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.live import PATIENCE_S, live
+from tests.support.live_api import PATIENCE_S, live
 
 pytestmark = pytest.mark.anyio
 

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from websockets.asyncio.client import ClientConnection
 
-from tests.api.live import PATIENCE_S, TERM, Live, live
 from tests.api.test_shell import elsewhere, knock, refusal, resident_bytes, running, until_closed
 from tests.contracts.runtime_contract import FENCE, ready_volume, unheard
 from tests.contracts.test_runtime_contract import OnThisMachine, on_this_machine
-from tests.waiting import until
+from tests.support.live_api import PATIENCE_S, TERM, Live, live
+from tests.support.waiting import until
 from torpor.api.exec_stream import WINDOW
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
 from torpor.ports import Executed, RunningCommand, TerminalSize
-from torpor.runtimes.fake import FakeRuntime
 from torpor.runtimes.process import Options
+from torpor.testing.fake_runtime import FakeRuntime
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 from tests.api.browsers import PLAIN, SECURE, platform
 from tests.api.unasked import NO_COLLECTING, NO_EVENTS
 from torpor.api.app import Health, make_app
-from torpor.domain.hosts import Hosts
-from torpor.wishes import Ttls, Wishes
+from torpor.domain.hostnames import Hosts
+from torpor.service.wishes import Ttls, Wishes
 
 pytestmark = pytest.mark.anyio
 # A page, JSON, a refusal, what is not there, a redirect, plain text, and what the framework itself refuses.

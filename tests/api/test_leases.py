@@ -14,19 +14,19 @@ import pytest
 from fastapi import FastAPI
 
 from tests.api.unasked import NO_COLLECTING, NO_EVENTS
-from tests.control.night import TERM, Night, made_night
-from tests.people import accounts_of, person, token_for
-from tests.waiting import until
+from tests.support.idle_stage import TERM, Night, made_night
+from tests.support.users import accounts_of, person, token_for
+from tests.support.waiting import until
 from torpor import accounts
 from torpor.api.app import Health, make_app
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import COMMAND_TIMEOUT_S
 from torpor.domain.errors import Reason, Refused
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
-from torpor.runtimes.fake import FakeRuntime, FakeWorld
-from torpor.wishes import Ttls, Wishes
+from torpor.service.wishes import Ttls, Wishes
+from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from fastapi import FastAPI
 from websockets.asyncio.client import unix_connect
 from websockets.exceptions import InvalidStatus
 
-from tests.api.live import Live, calling, live
-from tests.people import token_for
-from torpor.api.rules import (
+from tests.support.live_api import Live, calling, live
+from tests.support.users import token_for
+from torpor.api.route_access import (
     ANYBODY,
     ONE,
     RULES,
@@ -32,11 +32,11 @@ from torpor.api.rules import (
     Somebody,
     calls,
 )
-from torpor.api.rules import (
+from torpor.api.route_access import (
     Path as CallPath,
 )
 from torpor.domain.access import EVERY_SCOPE, NEEDS, Access, Scope
-from torpor.store.people import User
+from torpor.store.user_store import User
 
 pytestmark = pytest.mark.anyio
 

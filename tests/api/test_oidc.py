@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx2
 import pytest
 
-from tests.accounts.people import ELSEWHERE
-from tests.accounts.providers import provider_at, real_provider
 from tests.api.browsers import SECURE, Platform, platform
+from tests.support.accounts_stage import ELSEWHERE
+from tests.support.openid_providers import provider_at, real_provider
 
 pytestmark = pytest.mark.anyio
 

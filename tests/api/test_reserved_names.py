@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from tests.api.live import Live, live
-from tests.waiting import until
+from tests.support.live_api import Live, live
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from tests.api.live import Live, live
-from tests.api.test_collecting import listening
+from tests.api.test_gc import listening
+from tests.support.live_api import Live, live
 
 pytestmark = pytest.mark.anyio
 

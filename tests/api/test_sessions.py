@@ -6,13 +6,13 @@ import httpx2
 import pytest
 from starlette.requests import HTTPConnection
 
-from tests.accounts.people import ELSEWHERE, HOME, PASSWORD
 from tests.api.browsers import PLAIN, SECURE, Platform, platform
+from tests.support.accounts_stage import ELSEWHERE, HOME, PASSWORD
 from torpor.accounts import digest
-from torpor.api.door import Door, is_ours
-from torpor.bus.throttle import OF_ONE_NAME
+from torpor.api.authentication import Door, is_ours
+from torpor.bus.login_throttle import OF_ONE_NAME
 from torpor.domain.errors import Refused
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 
 pytestmark = pytest.mark.anyio
 

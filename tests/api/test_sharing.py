@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.api.live import Live, live
+from tests.support.live_api import Live, live
 from torpor.domain.errors import Refused
-from torpor.wishes import MOST_SHARES
+from torpor.service.wishes import MOST_SHARES
 
 pytestmark = pytest.mark.anyio
 

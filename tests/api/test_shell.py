@@ -15,18 +15,18 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Data
 
-from tests.api.live import HOSTS, PATIENCE_S, TERM, Live, live, serving
 from tests.api.unasked import NO_COLLECTING
 from tests.contracts.runtime_contract import FENCE, LIMITS, program, ready_volume, unheard
 from tests.contracts.test_runtime_contract import on_this_machine
-from tests.waiting import until
+from tests.support.live_api import HOSTS, PATIENCE_S, TERM, Live, live, serving
+from tests.support.waiting import until
 from torpor.accounts import How, UserChange
 from torpor.api.app import Health, make_app
 from torpor.api.events import Events
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
 from torpor.ports import Container, Home, Runtime, Shell
-from torpor.runtimes.fake import FakeContainer, FakeRuntime
 from torpor.runtimes.process import Options
+from torpor.testing.fake_runtime import FakeContainer, FakeRuntime
 
 pytestmark = pytest.mark.anyio
 

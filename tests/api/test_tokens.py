@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.accounts.people import PASSWORD
 from tests.api.browsers import Platform, platform
 from tests.api.test_sessions import problem
+from tests.support.accounts_stage import PASSWORD
 
 pytestmark = pytest.mark.anyio
 

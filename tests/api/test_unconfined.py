@@ -6,14 +6,14 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from tests.accounts.people import PASSWORD
-from tests.accounts.providers import provider_at, real_provider
 from tests.api.browsers import Platform, platform
 from tests.api.test_oidc import agree, begin
 from tests.api.test_sessions import problem
+from tests.support.accounts_stage import PASSWORD
+from tests.support.openid_providers import provider_at, real_provider
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
-from torpor.store.for_controller import ControllerStore
 
 pytestmark = pytest.mark.anyio
 

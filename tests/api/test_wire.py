@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tests.api.live import Live, calling, live
-from tests.domain.builders import NOW, workspace
-from torpor.api import wire, wire_people
-from torpor.api.conversation import size
+from tests.support.builders import NOW, workspace
+from tests.support.live_api import Live, calling, live
+from torpor.api import wire, wire_users
+from torpor.api.websocket_session import size
 from torpor.api.wire import workspace_out
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.records import HomeSize
 from torpor.domain.states import Phase
 
@@ -116,7 +116,7 @@ ASKED = [
             wire.Exec,
             wire.ShareWorkspace,
         ),
-        *(wire_people.Login, wire_people.ChangePassword, wire_people.MakeToken, wire_people.CreateUser, wire_people.ChangeUser),
+        *(wire_users.Login, wire_users.ChangePassword, wire_users.MakeToken, wire_users.CreateUser, wire_users.ChangeUser),
     )
     for name, said in model.model_json_schema()["properties"].items()
     for kind in {said.get("type"), *(one.get("type") for one in said.get("anyOf", ()))} & {"integer", "number", "boolean"}

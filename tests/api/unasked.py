@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from torpor.api.collecting import Collecting
 from torpor.api.events import Events
+from torpor.api.gc import Collecting
 
 _nothing: Any = None
 NO_EVENTS = Events(_nothing, _nothing, 30)

@@ -9,30 +9,30 @@ import torpor
 SOURCE = Path(torpor.__file__).parent
 # What runs inside a workspace, in a command or in the sort is no part of the control plane; runtimes and archives are called by
 # its loops, and hold tasks only for as long as a call lasts.
-ELSEWHERE = {"archives", "cli", "dashboard", "doctor.py", "inside", "loops.py", "runtimes", "sort", "templates"}
+ELSEWHERE = {"archives", "cli", "dashboard", "inside", "loops.py", "runtimes", "sort", "templates", "testing"}
 
 # Loops that catch an error and go on, and why each of them ends when it is cancelled.
 ALLOWED_LOOPS = {
-    "accounts/watching.py::until_ended": "serves one request; asks the store, which heeds cancellation",
+    "accounts/access_watch.py::until_ended": "serves one request; asks the store, which heeds cancellation",
     "api/shell.py::_show": "returns after what it catches",
     "api/shell.py::_warn": "returns after what it catches",
     "api/staying.py::until_refused": "serves one request; asks the store, which heeds cancellation",
-    "control/execute.py::_give_space_back_though_cancelled": "ends at a deadline; its caller raises the cancellation",
+    "control/effect_executor.py::_give_space_back_though_cancelled": "ends at a deadline; its caller raises the cancellation",
     "control/membership.py::join": "ends at a deadline, and asks the store, which heeds cancellation",
-    "control/pace.py::next": "waits for an event only",
-    "proxy/pool.py::_connect_unix": "catches BlockingIOError of a call that does not wait",
+    "control/schedule.py::next": "waits for an event only",
+    "proxy/upstream_pool.py::_connect_unix": "catches BlockingIOError of a call that does not wait",
     "store/embedded.py::_ready": "ends at a deadline",
-    "store/leader.py::wait_until_lost": "catches the TimeoutError of a wait for an event only",
+    "store/leader_lock.py::wait_until_lost": "catches the TimeoutError of a wait for an event only",
 }
 # Cancellations that are not `stop`, and why.
 ALLOWED_CANCELS = {
-    "assemble/running.py::heard": "a second signal ends the start or the stop of the whole product",
-    "control/execute.py::_give_space_back_though_cancelled": "one removal of a half-made volume, which is fenced",
-    "control/flights.py::cancel": "one effect, which ends by itself and reports",
-    "proxy/client.py::_let_go": "one question of a client that has gone",
-    "proxy/front.py::stop": "a timer, not a task",
-    "store/leader.py::begin_term": "a statement that nothing waits for any more",
-    "using.py::keeping_awake": "catches nothing",
+    "assemble/process.py::heard": "a second signal ends the start or the stop of the whole product",
+    "control/effect_executor.py::_give_space_back_though_cancelled": "one removal of a half-made volume, which is fenced",
+    "control/running_effects.py::cancel": "one effect, which ends by itself and reports",
+    "proxy/client_connection.py::_let_go": "one question of a client that has gone",
+    "proxy/server.py::stop": "a timer, not a task",
+    "store/leader_lock.py::begin_term": "a statement that nothing waits for any more",
+    "service/use.py::keeping_awake": "catches nothing",
 }
 
 

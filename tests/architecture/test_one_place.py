@@ -5,9 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import torpor
-from torpor.api.described import REFUSES
+from torpor.api.openapi import REFUSES
 from torpor.api.refusals import STATUS_OF
-from torpor.api.rules import RULES
+from torpor.api.route_access import RULES
 from torpor.domain.audit import Action
 from torpor.ports import PLACEHOLDERS
 from torpor.runtimes.process.placeholders import Known
@@ -76,7 +76,7 @@ def test_every_module_begins_with_the_question_it_answers() -> None:
 
 
 def test_only_settings_the_wiring_and_the_commands_read_the_environment() -> None:
-    allowed = {"assemble", "cli", "inside", "runtimes", "store", "archives", "doctor.py", "system_packages.py"}
+    allowed = {"assemble", "cli", "inside", "runtimes", "store", "archives", "system_packages.py"}
     readers = {
         path.relative_to(SOURCE).parts[0]
         for path in SOURCE.rglob("*.py")

@@ -1,7 +1,7 @@
 """No sleep in a test stands in for a condition: every sleep is on this list, with what it is for.
 
-A test that waits for something uses `until` or `wait_until` of tests/waiting.py. `asyncio.sleep(0)`, which only lets the
-other tasks run, is always allowed. Programs that tests start (in strings) are not looked at.
+A test that waits for something uses `until` or `wait_until` of tests/support/waiting.py. `asyncio.sleep(0)`, which only lets
+the other tasks run, is always allowed. Programs that tests start (in strings) are not looked at.
 """
 
 import ast
@@ -14,8 +14,8 @@ NAMES = {"sleep", "wait_for_timeout"}
 # What the sleeps are for, and where: file::function, once for each sleep.
 ALLOWED = {
     "the only two polling loops": """
-        waiting.py::until
-        waiting.py::wait_until
+        support/waiting.py::until
+        support/waiting.py::wait_until
     """,
     "something must not happen for so long": """
         accounts/test_sessions.py::test_who_loses_nothing_goes_on
@@ -44,15 +44,15 @@ ALLOWED = {
         e2e/test_busy.py::stays
         e2e/test_idle.py::test_limits_hold_over_several_processes_when_fifty_start_at_once
         proxy/test_cut_off.py::test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed
-        proxy/test_front.py::test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed
+        proxy/test_server.py::test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed
         proxy/test_gate.py::test_a_program_is_held_until_it_is_ready
         proxy/test_gate.py::test_a_page_follows_how_it_stands
-        proxy/test_routes.py::test_a_message_of_nobody_we_know_changes_nothing
-        proxy/test_routes.py::test_of_what_has_no_name_here_nobody_is_told
-        proxy/test_visitors.py::test_whom_it_is_no_longer_shared_with_is_thrown_out
-        proxy/test_visitors.py::test_while_the_database_is_out_whoever_is_known_stays
-        proxy/test_waking.py::test_a_lost_event_costs_a_second_and_no_more
-        proxy/test_waking.py::test_one_that_runs_and_cannot_be_reached_yet_is_waited_for
+        proxy/test_route_cache.py::test_a_message_of_nobody_we_know_changes_nothing
+        proxy/test_route_cache.py::test_of_what_has_no_name_here_nobody_is_told
+        proxy/test_caller_cache.py::test_whom_it_is_no_longer_shared_with_is_thrown_out
+        proxy/test_caller_cache.py::test_while_the_database_is_out_whoever_is_known_stays
+        proxy/test_wake.py::test_a_lost_event_costs_a_second_and_no_more
+        proxy/test_wake.py::test_one_that_runs_and_cannot_be_reached_yet_is_waited_for
         runtimes/test_ending.py::beats
         test_loops.py::test_a_loop_that_only_supervises_others_is_left_alone
         store/test_embedded.py::test_an_old_postgres_that_was_not_told_is_stopped
@@ -62,19 +62,19 @@ ALLOWED = {
         api/test_shell.py::test_a_slow_reader_costs_no_memory
         inside/test_terminal.py::test_a_flood_waits_for_who_does_not_read
         inside/test_terminal_browser.py::test_a_flood_is_drawn_at_the_pace_of_the_page_and_can_be_stopped
-        proxy/test_front.py::test_a_last_word_to_somebody_who_has_gone_breaks_nothing
-        proxy/test_front.py::test_who_does_not_read_is_not_sent_to
-        proxy/test_front.py::test_who_does_not_take_a_body_is_not_sent_to
-        proxy/test_front.py::test_a_tunnel_goes_at_the_pace_of_the_slower
+        proxy/test_server.py::test_a_last_word_to_somebody_who_has_gone_breaks_nothing
+        proxy/test_server.py::test_who_does_not_read_is_not_sent_to
+        proxy/test_server.py::test_who_does_not_take_a_body_is_not_sent_to
+        proxy/test_server.py::test_a_tunnel_goes_at_the_pace_of_the_slower
         proxy/test_keep_alive.py::test_who_takes_no_answer_gets_no_other
-        runtimes/test_fake_engine.py::engine_is_idle
+        testing/test_fake_engine.py::engine_is_idle
     """,
     "a timeout has to elapse, or an outage or a load to last": """
         control/test_faults.py::test_a_provider_that_is_out_counts_against_nobody
         control/test_faults.py::test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing
         control/test_membership.py::test_who_has_just_taken_the_lock_is_given_time_for_its_term
         control/test_outage.py::test_ten_minutes_without_a_provider_leave_nobody_in_error
-        control/test_ttl.py::test_reaching_running_and_wishing_it_start_the_idle_timer
+        control/test_idle_watch.py::test_reaching_running_and_wishing_it_start_the_idle_timer
         control/test_cut_connections.py::test_every_duty_turns_again_after_postgresql_is_stopped_and_continued
         e2e/faults.py::_later
         e2e/faults.py::_stopped
@@ -94,30 +94,30 @@ ALLOWED = {
         control/test_cut_connections.py::InTransaction.do
         control/test_faults.py::test_who_waits_for_a_slot_loses_no_time_of_its_deadline.take_your_time
         control/test_faults.py::test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_again.fail
-        control/test_ttl.py::test_a_knock_that_races_with_sleep_wins.asked
+        control/test_idle_watch.py::test_a_knock_that_races_with_sleep_wins.asked
         proxy/test_drain.py::test_a_request_under_way_is_answered_and_nothing_new_begins.slow
         proxy/test_drain.py::test_a_websocket_whose_client_has_closed_its_half_is_no_obstacle.silent
-        proxy/test_front.py::test_an_answer_that_has_begun_may_take_its_time.pauses
-        proxy/test_front.py::test_a_client_that_closed_its_half_still_gets_the_answer.later
-        proxy/test_front.py::test_an_answer_that_breaks_off_does_not_look_whole.breaks
-        proxy/test_front.py::test_a_tunnel_of_which_one_half_is_closed_is_not_kept_for_ever.silent
+        proxy/test_server.py::test_an_answer_that_has_begun_may_take_its_time.pauses
+        proxy/test_server.py::test_a_client_that_closed_its_half_still_gets_the_answer.later
+        proxy/test_server.py::test_an_answer_that_breaks_off_does_not_look_whole.breaks
+        proxy/test_server.py::test_a_tunnel_of_which_one_half_is_closed_is_not_kept_for_ever.silent
         proxy/test_keep_alive.py::test_requests_sent_at_once_are_answered_in_order.sometimes_slow
-        proxy/test_pool.py::test_what_is_said_though_nobody_asked_goes_to_nobody.talks_on
-        proxy/test_pool.py::test_they_are_kept_for_a_while_and_not_too_many.counted
+        proxy/test_upstream_pool.py::test_what_is_said_though_nobody_asked_goes_to_nobody.talks_on
+        proxy/test_upstream_pool.py::test_they_are_kept_for_a_while_and_not_too_many.counted
         runtimes/test_reaching.py::test_a_port_is_named_by_a_line_however_it_comes.said
-        sort/test_spreading.py::test_who_is_interrupted_does_not_leave_the_others_at_work.work
+        sort/data/test_thread_pool.py::test_who_is_interrupted_does_not_leave_the_others_at_work.work
         store/test_events.py::test_a_reader_never_misses_one_while_many_write.write
         test_loops.py::test_a_long_turn_that_makes_progress_is_left_alone.turn
         test_loops.py::test_a_watchdog_that_wakes_late_once_blames_no_loop
-        wire.py::Wire.pump
+        support/unreliable_socket.py::Wire.pump
     """,
     "a client acts or a test looks again and again, at this pace": """
         api/test_bodies.py::test_sixteen_megabytes_to_sign_in_hold_nothing_up.longest_pause_s
         api/test_events.py::test_who_may_not_any_more_is_not_told_any_more.busy
         bus/test_hints.py::test_waking_neither_waits_nor_fails_while_the_bus_is_down
-        control/test_ttl.py::test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out
+        control/test_idle_watch.py::test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out
         e2e/effects.py::Effects._keeps_awake
-        e2e/places.py::Places._supervise
+        support/relayed_nodes.py::Places._supervise
         e2e/test_idle.py::work
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
@@ -132,23 +132,23 @@ ALLOWED = {
         e2e/turns.py::Watch._be_busy
         e2e/turns.py::_for_ever
         proxy/test_cut_off.py::again_and_again
-        proxy/test_leases.py::while_doing
-        proxy/test_leases.py::test_a_websocket_has_a_lease_from_its_beginning_to_its_end
-        proxy/test_leases.py::test_a_stream_of_events_is_no_use_but_a_download_is.pour
+        proxy/test_use_leases.py::while_doing
+        proxy/test_use_leases.py::test_a_websocket_has_a_lease_from_its_beginning_to_its_end
+        proxy/test_use_leases.py::test_a_stream_of_events_is_no_use_but_a_download_is.pour
         runtimes/test_confinement.py::test_a_fork_bomb_is_bounded_and_ends_on_request
     """,
     "a kill, a cancellation or a change comes at various moments": """
         api/test_events.py::test_who_comes_again_and_again_misses_nothing.follow
         bus/test_redis.py::test_whoever_is_cancelled_leaves_no_answer_to_somebody_else
         bus/test_redis.py::test_a_cancellation_is_never_swallowed
-        control/test_collector.py::test_undeletes_at_once_with_collections_leave_nobody_without_his_archive.undelete
+        control/test_gc.py::test_undeletes_at_once_with_collections_leave_nobody_without_his_archive.undelete
         control/test_deletions.py::test_forty_deletions_at_random_moments_all_end.live_and_die
         e2e/faults.py::Faults.restart_postgres
         e2e/faults.py::Faults.restart_valkey
         e2e/test_chaos.py::test_every_home_survives
         e2e/test_chaos.py::throw_wishes
         e2e/test_loops.py::Installation.endure
-        proxy/test_front.py::test_clients_that_vanish_at_any_point_harm_nobody
+        proxy/test_server.py::test_clients_that_vanish_at_any_point_harm_nobody
         proxy/test_gate.py::test_a_client_that_hangs_up_leaves_the_wake_to_the_others
         runtimes/test_ending.py::test_a_cancelled_start_leaves_nothing
         sort/chaos/test_random_kills.py::survive
@@ -208,7 +208,7 @@ def test_every_sleep_is_on_the_list() -> None:
         for path in sorted(TESTS.rglob("*.py"))
         for function in sleeps_in(path.read_text(encoding="utf-8"))
     )
-    hint = "wait for the condition with tests/waiting.py; if the test is about passing time, add it to ALLOWED"
+    hint = "wait for the condition with tests/support/waiting.py; if the test is about passing time, add it to ALLOWED"
     assert sorted((found - allowed).elements()) == [], hint
     assert sorted((allowed - found).elements()) == [], "these sleeps are gone; remove them from ALLOWED"
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests import timeouts
+from tests.support import timeouts
 
-ROOT = Path(timeouts.__file__).parents[1]
+ROOT = Path(timeouts.__file__).parents[2]
 CONFTEST = """
 import pytest
 
-pytest_plugins = ["tests.timeouts"]
+pytest_plugins = ["tests.support.timeouts"]
 
 def pytest_configure():
-    from tests import timeouts
+    from tests.support import timeouts
     timeouts.ORDINARY_S, timeouts.REPEAT_S, timeouts.DEAF_S, timeouts.EXIT_S = 1.0, 1.0, 4.0, 2.0
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
 from tests.archives.s3 import S3
-from tests.archives.world import World, roomy
+from tests.support.archive_jobs import World, roomy
 
 
 @pytest.fixture

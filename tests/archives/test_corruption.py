@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.archives.world import DATA, HOME, KEY, MANIFEST, OTHER, World
 
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, World
 from torpor.archives.entries import HOME as ROOT
 from torpor.archives.entries import Differs, Entry, HomeFacts, Kind, Order
 from torpor.archives.frames import compressed
 from torpor.archives.manifest import Entries, Head, Part
-from torpor.archives.places import new_digest
+from torpor.archives.store import new_digest
 from torpor.archives.tarheader import END, header, padding
 from torpor.domain.errors import Code, Failed
 

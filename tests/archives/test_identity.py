@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.archives.s3 import S3
-from tests.archives.world import HOME, KEY, MANIFEST, OTHER, World
 
+from tests.archives.s3 import S3
+from tests.support.archive_jobs import HOME, KEY, MANIFEST, OTHER, World
 from torpor.archives import HomeArchives, archives
-from torpor.archives.places import IDENTITY, Place
+from torpor.archives.store import IDENTITY, Place
 from torpor.domain.errors import Unavailable
 
 pytestmark = pytest.mark.anyio

@@ -8,13 +8,13 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.archives.s3 import S3
-from tests.archives.world import DATA, HOME, KEY, MANIFEST, World, as_nobody_argv, run, running
-from tests.waiting import wait_until
 
+from tests.archives.s3 import S3
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, World, as_nobody_argv, run, running
+from tests.support.waiting import wait_until
 from torpor.archives import HomeArchives, tree_root
 from torpor.archives.pack import Order, pack
-from torpor.archives.places import Address, Place
+from torpor.archives.store import Address, Place
 from torpor.domain.errors import Code
 
 

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from tests.archives.s3 import S3
-from tests.archives.world import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody
 
+from tests.archives.s3 import S3
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody
 from torpor.archives import HomeArchives
 from torpor.domain.errors import Failed, Unavailable
 from torpor.domain.records import ArchiveKey

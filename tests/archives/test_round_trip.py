@@ -16,14 +16,14 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.archives.nasty import NOT_UTF8, make_nasty
-from tests.archives.world import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody, roomy, run, run_as_nobody
 
+from tests.archives.nasty import NOT_UTF8, make_nasty
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody, roomy, run, run_as_nobody
 from torpor.archives import HomeArchives, tree, tree_root
 from torpor.archives.frames import decompressed
 from torpor.archives.manifest import MOST_HEAD_BYTES, Head, Manifest, fetch
 from torpor.archives.pack import Order, pack
-from torpor.archives.places import Address, Place
+from torpor.archives.store import Address, Place
 from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed
 

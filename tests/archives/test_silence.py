@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.archives.s3 import S3, Silence
-from tests.archives.world import HOME, KEY, World
-from tests.waiting import until, wait_until
 
+from tests.archives.s3 import S3, Silence
+from tests.support.archive_jobs import HOME, KEY, World
+from tests.support.waiting import until, wait_until
 from torpor.archives import HomeArchives, archives
-from torpor.archives.places import Address, Place
+from torpor.archives.store import Address, Place
 from torpor.domain.errors import Unavailable
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.bus.waiting import pid_of
-from tests.waiting import until
+from tests.support.valkey import pid_of
+from tests.support.waiting import until
 from torpor.assemble import embedded
 from torpor.assemble.embedded import Keeper
 from torpor.bus import embedded as valkey_module

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 import redis.asyncio as redis
 
-from tests.sort.small_disk import fill, small_disk
-from tests.waiting import until
+from tests.support.small_disk import fill, small_disk
+from tests.support.waiting import until
 from torpor.assemble.embedded import Keeper, Server
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.loops import begin, stop

@@ -9,15 +9,15 @@ import httpx
 import pytest
 
 from tests.control.test_cut_connections import running
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.api.app import make_health_app
 from torpor.assemble.health import health
 from torpor.bus.redis import Bus
 from torpor.domain.disk import Disk
 from torpor.loops import Loop, begin, stop
-from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeWorld
 from torpor.settings import load
 from torpor.store.database import Database, Role
+from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.bus.waiting import AT_ONCE_S
-from tests.waiting import until
+from tests.support.valkey import AT_ONCE_S
+from tests.support.waiting import until
 from torpor.bus.activity import AT_ONCE, Activity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus

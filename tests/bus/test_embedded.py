@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bus.waiting import kill_and_start_again, pid_of
-from tests.waiting import until
+from tests.support.valkey import kill_and_start_again, pid_of
+from tests.support.waiting import until
 from torpor.bus import embedded
 from torpor.bus.embedded import EmbeddedValkey, processes_in
 from torpor.bus.redis import Bus

@@ -12,8 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from tests.bus.waiting import AT_ONCE_S, kill_and_start_again, pid_of, until_listened
-from tests.waiting import until
+from tests.support.valkey import AT_ONCE_S, kill_and_start_again, pid_of, until_listened
+from tests.support.waiting import until
 from torpor.bus import redis as redis_module
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.feed import Feed

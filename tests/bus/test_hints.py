@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from tests.bus.waiting import kill_and_start_again, until_listened
-from tests.waiting import until
+from tests.support.valkey import kill_and_start_again, until_listened
+from tests.support.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.hints import CHANNEL, SINGLY, Hints
 from torpor.bus.redis import Bus

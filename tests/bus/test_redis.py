@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.bus.waiting import pid_of
+from tests.support.valkey import pid_of
 from torpor.bus import embedded
 from torpor.bus import redis as redis_module
 from torpor.bus.embedded import EmbeddedValkey

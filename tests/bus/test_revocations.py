@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from tests.bus.waiting import kill_and_start_again, until_listened
-from tests.waiting import until
+from tests.support.valkey import kill_and_start_again, until_listened
+from tests.support.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import CHANNEL, Revocations, Revoked, from_message, to_message

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stand_in import TOKEN, StandIn, stand_in
+from tests.support.scripted_api import TOKEN, StandIn, stand_in
 from torpor.cli.main import run
 
 

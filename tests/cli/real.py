@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.live import Live, live
 from tests.cli.conftest import Ended
+from tests.support.live_api import Live, live
 from torpor.cli.main import run
 
 

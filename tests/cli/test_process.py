@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import torpor_process
 from tests.cli.records import error, explanation, workspace
-from tests.cli.stand_in import StandIn
+from tests.support.scripted_api import StandIn
 
 LOOK = f"GET /workspaces/{workspace()['id']}"
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import NOTHING_SEEN, Marker, Observation, SeenContainer, SeenVolume
 from torpor.ports import (

@@ -12,7 +12,7 @@ from torpor.archives import HomeArchives
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import Marker
 from torpor.ports import Archives, Fence, Home, HomeJob
-from torpor.runtimes.fake import FakeArchives, FakeRuntime, FakeVolume, FakeWorld
+from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeVolume, FakeWorld
 
 
 class Directories:

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 import pytest
 
 from tests.contracts.archives_contract import ArchivesContract
-from tests.engine import EngineProcess, engine_process
+from tests.support.engine_process import EngineProcess, engine_process
 from torpor.domain.records import Marker
 from torpor.ports import Archives, Fence, Home, HomeJob
-from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
+from torpor.testing.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
 
 
 class InAnotherProcess:

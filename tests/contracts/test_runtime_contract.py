@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.runtime_contract import LIMITS, ProgramContract, ProgramWorld, RuntimeContract, World, program
-from tests.engine import EngineProcess, engine_process
+from tests.support.engine_process import EngineProcess, engine_process
 from torpor.domain.errors import Refused
 from torpor.domain.records import ArchiveKey, Ended
 from torpor.ports import Container, Home, HomeJob, Runtime
-from torpor.runtimes.fake import SILENT, FakeArchives, FakeRuntime, FakeWorld
-from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
 from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.testing.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
+from torpor.testing.fake_runtime import SILENT, FakeArchives, FakeRuntime, FakeWorld
 
 # ── the fake ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

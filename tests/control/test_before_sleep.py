@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.control.plant import FAST, Plant, plant
-from tests.domain.builders import workspace
-from tests.waiting import until
+from tests.support.builders import workspace
+from tests.support.control_plane import FAST, Plant, plant
+from tests.support.waiting import until
 from torpor.control import before_sleep
 from torpor.control.before_sleep import KEPT_BYTES, run_before_sleep
-from torpor.control.execute import Hands
+from torpor.control.effect_executor import Hands
 from torpor.domain.before_sleep import BEFORE_SLEEP_S
 from torpor.domain.effects import BeforeSleep
-from torpor.domain.knobs import Knobs
 from torpor.domain.records import Overtaken, Report, SaidDone, Workspace
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
+from torpor.domain.tuning import Knobs
 from torpor.ports import Container, Fence, Home, Limits, Program, RunningCommand, TerminalSize
-from torpor.runtimes.fake import FakeArchives, FakeContainer, FakeRuntime, FakeWorld
+from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeWorld
 
 pytestmark = pytest.mark.anyio
 

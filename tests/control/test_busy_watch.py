@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control.night import TERM, Night, made_night
-from tests.waiting import until
+from tests.support.idle_stage import TERM, Night, made_night
+from tests.support.waiting import until
 from torpor.bus.activity import MEMORY, Activity
 from torpor.bus.redis import Bus
 from torpor.control.busy_watch import BusyWatch
@@ -17,7 +17,7 @@ from torpor.domain.idle import Because
 from torpor.domain.records import Marker, Workspace
 from torpor.domain.states import Wish
 from torpor.ports import Container, Fence, Home, Limits, Program
-from torpor.runtimes.fake import FakeRuntime, FakeWorld
+from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
 
 pytestmark = pytest.mark.anyio
 

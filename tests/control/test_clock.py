@@ -3,10 +3,10 @@
 import asyncpg
 import pytest
 
-from tests.control.night import TERM, made_night
-from tests.control.plant import Plant, plant
 from tests.control.test_membership import Node, leaders, nodes
-from tests.waiting import until
+from tests.support.control_plane import Plant, plant
+from tests.support.idle_stage import TERM, made_night
+from tests.support.waiting import until
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Home
 

@@ -17,16 +17,16 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.control.plant import FAST, make_controller
-from tests.waiting import until
+from tests.support.control_plane import FAST, make_controller
+from tests.support.waiting import until
 from torpor.control.coordinator import Coordinator, Lock
 from torpor.control.membership import Heartbeat, Identity
-from torpor.runtimes.fake import FakeWorld
+from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres, processes_in
-from torpor.store.for_controller import ControllerStore
-from torpor.store.leader import require_term
+from torpor.store.leader_lock import require_term
 from torpor.store.migrate import migrate
+from torpor.testing.fake_runtime import FakeWorld
 
 pytestmark = pytest.mark.anyio
 

@@ -9,15 +9,15 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from tests.control.plant import Plant, plant
-from torpor.control.collector import Collector
+from tests.support.control_plane import Plant, plant
+from torpor.control.gc import Collector
 from torpor.domain.errors import Refused
 from torpor.domain.retention import Retention
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Home
-from torpor.runtimes.fake import FakeArchives
-from torpor.store.collecting import CollectingStore
 from torpor.store.database import Database, Role
+from torpor.store.gc import CollectingStore
+from torpor.testing.fake_runtime import FakeArchives
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.control.plant import FAST, Plant, plant
+from tests.support.control_plane import FAST, Plant, plant
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Refused
 from torpor.domain.states import Phase, Wish

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 import structlog
 
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor import metrics
 from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
@@ -23,7 +23,7 @@ from torpor.control import events as events_module
 from torpor.control.duties import tend
 from torpor.control.events import BATCH, EventPublisher
 from torpor.domain.errors import Deposed
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.records import Workspace
 from torpor.store import events as store_module
 from torpor.store.database import Database, Role

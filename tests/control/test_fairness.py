@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.control.plant import Plant, plant
-from tests.people import person
-from tests.waiting import until
+from tests.support.control_plane import Plant, plant
+from tests.support.users import person
+from tests.support.waiting import until
 from torpor.accounts import Caller
 from torpor.domain.states import Operation, Phase, Wish
 from torpor.store.database import Database, Role

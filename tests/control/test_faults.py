@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.control.plant import FAST, Plant, plant
-from tests.waiting import until
-from torpor.control.pace import Intervals
+from tests.support.control_plane import FAST, Plant, plant
+from tests.support.waiting import until
+from torpor.control.schedule import Intervals
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Refused, Unavailable
-from torpor.domain.latch import Latch
 from torpor.domain.limits import RunningLimits
+from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.records import Change, Ended
 from torpor.domain.states import Operation, Outcome, Phase, Stage, Wish
 from torpor.loops import standings
 from torpor.ports import Fence, Home
-from torpor.runtimes.fake import FakeRuntime, FakeVolume
+from torpor.testing.fake_runtime import FakeRuntime, FakeVolume
 
 pytestmark = pytest.mark.anyio
 

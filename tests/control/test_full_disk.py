@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.archives.world import HOME, KEY
-from tests.archives.world import World as Store
-from tests.domain.builders import workspace
-from tests.sort.small_disk import small_disk
-from torpor.control.execute import Hands
+from tests.support.archive_jobs import HOME, KEY
+from tests.support.archive_jobs import World as Store
+from tests.support.builders import workspace
+from tests.support.small_disk import small_disk
+from torpor.control.effect_executor import Hands
 from torpor.domain.effects import Restore
 from torpor.domain.errors import Code
 from torpor.domain.records import NOTHING_SEEN, Archive, Broke, SaidDone

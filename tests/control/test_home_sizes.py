@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
-from tests.control.plant import Plant, plant
+from tests.support.control_plane import Plant, plant
 from torpor import metrics
-from torpor.control.census import Census
 from torpor.control.home_sizes import HomeSizes
+from torpor.control.workspace_metrics import Census
 from torpor.domain.errors import Deposed
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Home
-from torpor.runtimes.fake import FakeRuntime
+from torpor.testing.fake_runtime import FakeRuntime
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.control.plant import plant
+from tests.support.control_plane import plant
 from torpor.domain.states import Phase, Wish
 
 pytestmark = pytest.mark.anyio

@@ -12,21 +12,21 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from tests.control.plant import FAST, make_controller
-from tests.people import person
-from tests.relay import Relay
-from tests.waiting import until
+from tests.support.control_plane import FAST, make_controller
+from tests.support.relay import Relay
+from tests.support.users import person
+from tests.support.waiting import until
 from torpor.control.coordinator import Coordinator, Lock
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.domain.errors import Deposed, Refused
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
-from torpor.runtimes.fake import FakeWorld
-from torpor.store import leader
+from torpor.store import leader_lock
+from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
 from torpor.store.embedded import PORT, EmbeddedPostgres
-from torpor.store.for_controller import ControllerStore
-from torpor.store.leader import Leadership, require_term
+from torpor.store.leader_lock import Leadership, require_term
+from torpor.testing.fake_runtime import FakeWorld
 
 pytestmark = pytest.mark.anyio
 
@@ -286,8 +286,8 @@ async def test_a_half_open_connection_of_the_lock_keeps_no_leader_out(
     postgres: EmbeddedPostgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server holds the lock for a connection that is dead for its client alone, and the client's life goes on."""
-    monkeypatch.setattr(leader, "ASK_EVERY_S", 0.1)
-    monkeypatch.setattr(leader, "ANSWERS_WITHIN_S", 0.5)
+    monkeypatch.setattr(leader_lock, "ASK_EVERY_S", 0.1)
+    monkeypatch.setattr(leader_lock, "ANSWERS_WITHIN_S", 0.5)
     relay, login = Relay(postgres.socket / f".s.PGSQL.{PORT}"), urlsplit(database_url)
     async with relay.running():
         lock_url = f"postgresql://{login.username}:{login.password}@127.0.0.1:{relay.port}{login.path}"

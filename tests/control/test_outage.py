@@ -14,20 +14,20 @@ from functools import partial
 import asyncpg
 import pytest
 
-from tests.control.plant import Plant, plant
-from tests.domain.builders import NOW, error, workspace
-from tests.waiting import until
+from tests.support.builders import NOW, error, workspace
+from tests.support.control_plane import Plant, plant
+from tests.support.waiting import until
 from torpor import metrics
 from torpor.api.wire import workspace_out
-from torpor.cli import render
-from torpor.cli.plain import to_text
+from torpor.cli.output import render
+from torpor.cli.output.plain import to_text
 from torpor.domain.errors import Reason
 from torpor.domain.explain import explain
-from torpor.domain.hosts import Hosts
-from torpor.domain.knobs import TIMEOUTS_S, Knobs
+from torpor.domain.hostnames import Hosts
 from torpor.domain.outage import runtime_is_out
 from torpor.domain.records import Condition, Workspace
 from torpor.domain.states import HealthStatus, Operation, Outage, Phase, Stage, Wish
+from torpor.domain.tuning import TIMEOUTS_S, Knobs
 
 pytestmark = pytest.mark.anyio
 

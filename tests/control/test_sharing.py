@@ -9,8 +9,8 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from tests.control.plant import FAST, LIFE_S, WORLD, Alone, Plant, make_controller, plant
-from tests.waiting import until
+from tests.support.control_plane import FAST, LIFE_S, WORLD, Alone, Plant, make_controller, plant
+from tests.support.waiting import until
 from torpor.control.controller import Controller, Listeners
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Unavailable
@@ -202,7 +202,7 @@ async def test_a_database_restored_from_a_backup_catches_up_with_the_providers_e
 
 
 async def test_more_than_one_look_can_bear_is_read_in_several(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torpor.store.for_controller.MOST_AT_ONCE", 5)
+    monkeypatch.setattr("torpor.store.controller_store.MOST_AT_ONCE", 5)
     async with plant(database_url) as here:
         ids = [(await here.wishes.create(here.user, name=f"w-{number}")).id for number in range(23)]
         for number in range(23):

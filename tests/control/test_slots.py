@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from tests.waiting import until
-from torpor.control.flights import LANE_OF, SLOTS_PER_PARALLEL, Lane
+from tests.support.waiting import until
+from torpor.control.running_effects import LANE_OF, SLOTS_PER_PARALLEL, Lane
 from torpor.control.slots import Slots
 from torpor.domain.effects import Effect
 from torpor.loops import stop

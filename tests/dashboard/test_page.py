@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.accounts.providers import real_provider
-from tests.browser import Seat, running_chromium, seat
-from tests.e2e.product import SERVE_HOME, SEVERAL_USERS, Product, product
+from tests.support.browser import Seat, running_chromium, seat
+from tests.support.openid_providers import real_provider
+from tests.support.product import SERVE_HOME, SEVERAL_USERS, Product, product
 
 pytestmark = pytest.mark.browser
 

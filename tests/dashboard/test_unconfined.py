@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser import Seat, running_chromium, seat
-from tests.e2e.product import NAMESPACES_REFUSED, Product, product, without_confinement
+from tests.support.browser import Seat, running_chromium, seat
+from tests.support.product import NAMESPACES_REFUSED, Product, product, without_confinement
 
 pytestmark = pytest.mark.browser
 

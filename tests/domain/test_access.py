@@ -4,8 +4,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.domain.builders import workspace
 
+from tests.support.builders import workspace
 from torpor.domain.access import EVERY_SCOPE, GRANTS, NEEDS, Access, Deed, Scope, Share, access, check_access, check_scope
 from torpor.domain.errors import Refused
 

@@ -1,8 +1,8 @@
 """Is a command before an automatic stop accepted exactly when it can be run?"""
 
 import pytest
-from tests.domain.builders import workspace
 
+from tests.support.builders import workspace
 from torpor.domain.before_sleep import LONGEST_BEFORE_SLEEP_BYTES, MOST_BEFORE_SLEEP_WORDS, check_before_sleep, sleeps_by_itself
 from torpor.domain.errors import Refused
 from torpor.domain.states import Phase, Wish, WishOrigin

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.domain.world import World
 
+from tests.domain.world import World
 from torpor.domain.disk import WRITES_BYTES, Disk, Pausing, pausing, require_space, shortage, size, writers
 from torpor.domain.errors import Code, Reason, Refused
 from torpor.domain.explain import explain

@@ -1,8 +1,8 @@
 """Does every error that the rules find carry what people need to look for its cause?"""
 
 import pytest
-from tests.domain.builders import archive, container, later, look, seen, whole, workspace
 
+from tests.support.builders import archive, container, later, look, seen, whole, workspace
 from torpor.domain.errors import Reason
 from torpor.domain.judge import judge
 from torpor.domain.planner import Retry, plan

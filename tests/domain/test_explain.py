@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.domain.builders import NOW, error, workspace
 
+from tests.support.builders import NOW, error, workspace
 from torpor.domain.errors import Reason
 from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, PHASE_OF_WISH, WAITS_FOR, explain
 from torpor.domain.idle import Because, StayAwake

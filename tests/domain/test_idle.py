@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.domain.builders import NOW, error, later, workspace
 
+from tests.support.builders import NOW, error, later, workspace
 from torpor.domain.errors import Reason
 from torpor.domain.idle import (
     LADDER,

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.domain.builders import container, look, seen, whole, workspace
-from tests.domain.world import EMPTY, KNOBS, Fate, World, asleep, in_torpor, running
 
+from tests.domain.world import EMPTY, KNOBS, Fate, World, asleep, in_torpor, running
+from tests.support.builders import container, look, seen, whole, workspace
 from torpor.domain.effects import BeforeSleep, MakeHome, Pack, Restore, Start, Stop
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn

@@ -7,12 +7,11 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from tests.domain.builders import archive, container, error, half_made, look, seen, unmarked, whole, workspace
 
+from tests.support.builders import archive, container, error, half_made, look, seen, unmarked, whole, workspace
 from torpor.domain.effects import NEXT_EFFECT
 from torpor.domain.errors import CODE_MEANS, IS_RETRIED, Code, Reason
 from torpor.domain.judge import judge
-from torpor.domain.knobs import TIMEOUTS_S, Knobs
 from torpor.domain.records import (
     CONDITION_NAMES,
     NOT_OBSERVED,
@@ -35,6 +34,7 @@ from torpor.domain.transitions import (
     may_turn,
     standing,
 )
+from torpor.domain.tuning import TIMEOUTS_S, Knobs
 
 O, S, W = Operation, Standing, Wish  # noqa: E741 - the tables below are read as tables
 UNDER_WAY = [operation for operation in Operation if operation is not O.NONE]

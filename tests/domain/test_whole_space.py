@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 import pytest
-from tests.domain.builders import (
+
+from tests.support.builders import (
     OP_ID,
     SERVICE_COLUMNS,
     archive,
@@ -28,7 +29,6 @@ from tests.domain.builders import (
     whole,
     workspace,
 )
-
 from torpor.domain.effects import AcceptHome, BeforeSleep, DropHome, MakeHome, Pack, PackEmpty, Remove, Restore, Start, Stop
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.planner import (

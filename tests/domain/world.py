@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, assert_never
 
-from tests.domain.builders import ID, KNOBS, NOW, foreign, half_made, look, unmarked, workspace
-
+from tests.support.builders import ID, KNOBS, NOW, foreign, half_made, look, unmarked, workspace
 from torpor.domain.disk import Disk
 from torpor.domain.effects import (
     AcceptHome,

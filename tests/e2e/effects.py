@@ -11,9 +11,9 @@ from typing import Any
 import httpx2
 from websockets.exceptions import InvalidStatus
 
-from tests.e2e.places import Place
 from tests.e2e.turns import BUSY_TTL_S, LOOK_EVERY_S, OUTAGE, Watch, type_once, url
-from tests.waiting import until
+from tests.support.relayed_nodes import Place
+from tests.support.waiting import until
 
 EFFECT_WITHIN_S = 60.0
 HEARD_WITHIN_S = 20.0

@@ -12,10 +12,10 @@ from typing import Any
 
 import asyncpg
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.places import Place, Places
-from tests.relay import Link, Relay, Way
-from tests.waiting import until
+from tests.support.cluster import Cluster
+from tests.support.relay import Link, Relay, Way
+from tests.support.relayed_nodes import Place, Places
+from tests.support.waiting import until
 from torpor.bus import embedded as bus_embedded
 from torpor.bus.redis import Bus, pool_of
 from torpor.store import embedded as store_embedded

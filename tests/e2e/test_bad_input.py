@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.product import Product, product
+from tests.support.product import Product, product
 
 pytestmark = pytest.mark.e2e
 

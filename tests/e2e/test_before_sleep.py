@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.product import Product, processes_with, product
-from tests.waiting import wait_until
+from tests.support.product import Product, processes_with, product
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

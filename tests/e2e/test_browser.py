@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import ARTIFACTS, Seat, running_chromium, seat
-from tests.e2e.product import Product, product
+from tests.support.browser import ARTIFACTS, Seat, running_chromium, seat
+from tests.support.product import Product, product
 
 pytestmark = pytest.mark.browser
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.e2e.product import Product, product
-from tests.waiting import wait_until
+from tests.support.product import Product, product
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

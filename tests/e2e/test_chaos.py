@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import Product, product
+from tests.support.product import Product, product
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.deep

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Cluster, cluster, many, restlessly
-from tests.engine import started_twice
+from tests.support.cluster import Cluster, cluster, many, restlessly
+from tests.support.engine_process import started_twice
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.anyio]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import Product
+from tests.support.product import Product
 
 pytestmark = pytest.mark.e2e
 

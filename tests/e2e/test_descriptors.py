@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.closes import failed_closes, strace
-from tests.e2e.product import Product
+from tests.support.product import Product
+from tests.support.strace import failed_closes, strace
 
 pytestmark = pytest.mark.e2e
 

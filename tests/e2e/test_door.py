@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.product import SERVE_HOME, Product, product
-from tests.e2e.visiting import Browser
-from tests.waiting import wait_until
+from tests.support.http_browser import Browser
+from tests.support.product import SERVE_HOME, Product, product
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.e2e.product import TORPOR, Product, processes_with, product
-from tests.runtimes.listeners import processes_of, program_socket, tcp_listeners
-from torpor.runtimes.process.places import places
+from tests.support.listeners import processes_of, program_socket, tcp_listeners
+from tests.support.product import TORPOR, Product, processes_with, product
+from torpor.runtimes.process.paths import places
 
 pytestmark = pytest.mark.e2e
 

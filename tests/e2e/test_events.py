@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.product import TORPOR, Product, product
+from tests.support.product import TORPOR, Product, product
 
 pytestmark = pytest.mark.e2e
 

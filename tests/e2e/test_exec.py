@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import Product, product
-from tests.waiting import wait_until
+from tests.support.product import Product, product
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import SERVE_HOME, Product, product
-from tests.requirements import must_have
-from tests.waiting import wait_until
+from tests.support.product import SERVE_HOME, Product, product
+from tests.support.requirements import must_have
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import Product, processes_with, product
+from tests.support.product import Product, processes_with, product
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e

@@ -9,8 +9,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.e2e.cluster import Cluster, Node, cluster, echo
-from tests.waiting import until
+from tests.support.cluster import Cluster, Node, cluster, echo
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 

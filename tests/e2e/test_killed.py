@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import TORPOR, Product, free_port, processes_with, product
-from tests.waiting import wait_until
+from tests.support.product import TORPOR, Product, free_port, processes_with, product
+from tests.support.waiting import wait_until
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e

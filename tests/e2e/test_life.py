@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.seat import PATIENCE_S, Seat
-from tests.e2e.product import SERVE_HOME, Product, product
-from tests.waiting import until, wait_until
+from tests.support.product import SERVE_HOME, Product, product
+from tests.support.terminal_user import PATIENCE_S, Seat
+from tests.support.waiting import until, wait_until
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.product import TORPOR, Product
-from tests.waiting import wait_until
+from tests.support.product import TORPOR, Product
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 

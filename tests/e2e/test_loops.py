@@ -18,11 +18,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.e2e.cluster import cluster, echo
 from tests.e2e.effects import Effects
 from tests.e2e.faults import LONG_PARTITION, LONG_STOP, STOP, Faults
-from tests.e2e.places import Places
 from tests.e2e.turns import ANSWERS_WITHIN_S, Watch, url
+from tests.support.cluster import cluster, echo
+from tests.support.relayed_nodes import Places
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 

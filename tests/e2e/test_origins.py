@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser import Seat, running_chromium, seat
-from tests.e2e.product import SERVE_HOME, Product, product
 from tests.e2e.test_browser import credentials
+from tests.support.browser import Seat, running_chromium, seat
+from tests.support.product import SERVE_HOME, Product, product
 
 pytestmark = pytest.mark.browser
 

@@ -14,13 +14,13 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.e2e.cluster import Cluster, Node, ask, cluster
-from tests.e2e.product import free_port
-from tests.e2e.visiting import Answer, Browser
-from tests.waiting import until
+from tests.support.cluster import Cluster, Node, ask, cluster
+from tests.support.http_browser import Answer, Browser
+from tests.support.product import free_port
+from tests.support.waiting import until
 from torpor.accounts import How, new_token
 from torpor.store.database import Database, Role
-from torpor.store.people import NewCredential, PeopleStore
+from torpor.store.user_store import NewCredential, PeopleStore
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 

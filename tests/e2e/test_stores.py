@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.product import Product, product
-from tests.sort.small_disk import small_disk
-from tests.waiting import wait_until
-from torpor.archives.places import IDENTITY
+from tests.support.product import Product, product
+from tests.support.small_disk import small_disk
+from tests.support.waiting import wait_until
+from torpor.archives.store import IDENTITY
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e

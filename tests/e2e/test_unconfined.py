@@ -10,8 +10,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.e2e.product import NAMESPACES_REFUSED, TORPOR, Product, product, without_confinement
-from tests.people import person
+from tests.support.product import NAMESPACES_REFUSED, TORPOR, Product, product, without_confinement
+from tests.support.users import person
 from torpor.store.database import Database, Role
 
 pytestmark = pytest.mark.e2e

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.product import Product, product
-from tests.waiting import wait_until
+from tests.support.product import Product, product
+from tests.support.waiting import wait_until
 from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e

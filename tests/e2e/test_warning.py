@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.cli.seat import Seat
-from tests.e2e.product import Product, product
-from tests.waiting import until
+from tests.support.product import Product, product
+from tests.support.terminal_user import Seat
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser import ARTIFACTS, Seat, running_chromium, seat
-from tests.e2e.product import Product, product
 from tests.e2e.test_warning import events, followed
+from tests.support.browser import ARTIFACTS, Seat, running_chromium, seat
+from tests.support.product import Product, product
 
 pytestmark = pytest.mark.browser
 

@@ -11,8 +11,8 @@ import pytest
 from tools import bootstrap
 from tools.wheel import BUILT
 
-from tests.e2e.product import Product
-from tests.e2e.visiting import GOES_THERE, Browser
+from tests.support.http_browser import GOES_THERE, Browser
+from tests.support.product import Product
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

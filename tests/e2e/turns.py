@@ -20,8 +20,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from tests.e2e.faults import asking_postgres, asking_valkey
-from tests.e2e.places import Place, Places
-from tests.waiting import until
+from tests.support.relayed_nodes import Place, Places
+from tests.support.waiting import until
 from torpor.bus.activity import connections_key
 from torpor.domain.errors import Unavailable
 from torpor.domain.events import OF_ANY_WORKSPACE

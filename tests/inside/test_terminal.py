@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import websockets
-from tests.waiting import until
+from tests.support.waiting import until
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin

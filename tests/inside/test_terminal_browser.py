@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import websockets
 from playwright.async_api import BrowserContext, Page, expect
-from tests.browser import ARTIFACTS, chromium
-from tests.waiting import until
+from tests.support.browser import ARTIFACTS, chromium
+from tests.support.waiting import until
 
 import torpor
 

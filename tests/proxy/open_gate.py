@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 from torpor.ports import Address
 from torpor.proxy.connection_limits import UNLIMITED, ConnectionLimits
-from torpor.proxy.front import Front
 from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.head import Head
 from torpor.proxy.outcomes import Outcome
-from torpor.proxy.patience import Patience
+from torpor.proxy.request_head import Head
+from torpor.proxy.server import Front
+from torpor.proxy.timeouts import Patience
 from torpor.proxy.usage import UNWATCHED, Use
 
 PATIENCE_S = 10.0

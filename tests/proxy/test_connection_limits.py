@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.proxy.open_gate import PATIENCE_S, Answer, Stage, hang_up, made, read_answer, read_head, staged
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor import metrics
 from torpor.proxy.connection_limits import ConnectionLimits, address_group, descriptor_limit, total_connections
 

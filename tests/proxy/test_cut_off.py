@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.control.night import TERM, Night, made_night
-from tests.waiting import until
-from tests.wire import Wire, wire
-from torpor.activity import WriteDown, not_written
+from tests.support.idle_stage import TERM, Night, made_night
+from tests.support.unreliable_socket import Wire, wire
+from tests.support.waiting import until
 from torpor.bus.activity import Activity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.domain.records import Workspace
 from torpor.domain.states import Wish
-from torpor.proxy.leases import ConnectionLeases
+from torpor.proxy.use_leases import ConnectionLeases
+from torpor.service.activity import WriteDown, not_written
 
 pytestmark = pytest.mark.anyio
 

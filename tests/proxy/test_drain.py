@@ -16,10 +16,10 @@ from tests.proxy.open_gate import (
     read_answer,
     read_head,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.ports import Address
-from torpor.proxy.front import Front
 from torpor.proxy.gate import Verdict
+from torpor.proxy.server import Front
 
 pytestmark = pytest.mark.anyio
 

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.proxy.open_gate import PATIENCE_S, OpenGate, hang_up, made, passing, read_answer, read_head
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.ports import Address
-from torpor.proxy.front import Front
+from torpor.proxy.server import Front
 
 ADA = "Host: ada.localhost"
 FUZZ = settings(

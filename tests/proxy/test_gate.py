@@ -11,17 +11,17 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from tests.people import person
-from tests.proxy.gated import CONNECTS, FETCHES, GOES_THERE, PORT, SOMEWHERE, Gated, gated, head, header
-from tests.waiting import until
+from tests.support.gate_stage import CONNECTS, FETCHES, GOES_THERE, PORT, SOMEWHERE, Gated, gated, head, header
+from tests.support.users import person
+from tests.support.waiting import until
 from torpor.domain.access import Scope, Share
 from torpor.domain.disk import Disk, require_space
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
-from torpor.proxy import house as module
+from torpor.proxy import workspace_gate as module
 from torpor.proxy.gate import Pass, Reply
-from torpor.proxy.head import Head, parse
 from torpor.proxy.outcomes import Outcome
+from torpor.proxy.request_head import Head, parse
 
 pytestmark = pytest.mark.anyio
 

@@ -16,10 +16,10 @@ from tests.proxy.open_gate import (
     read_head,
     staged,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.proxy.gate import Reply
 from torpor.proxy.outcomes import Outcome
-from torpor.proxy.patience import Patience
+from torpor.proxy.timeouts import Patience
 
 pytestmark = pytest.mark.anyio
 

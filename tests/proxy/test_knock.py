@@ -5,14 +5,14 @@ from itertools import product
 
 import pytest
 
-from tests.domain.builders import ID, workspace
+from tests.support.builders import ID, workspace
 from torpor.accounts import Caller, How
 from torpor.domain.access import EVERY_SCOPE, Scope
-from torpor.domain.hosts import Hosts, ToWorkspace
-from torpor.proxy.head import Head
+from torpor.domain.hostnames import Hosts, ToWorkspace
 from torpor.proxy.knock import KNOCK, Answer, Asks, What, Who, cookies, is_cross_site, read, what, who
-from torpor.proxy.route import Standing
-from torpor.store.people import User
+from torpor.proxy.readiness import Standing
+from torpor.proxy.request_head import Head
+from torpor.store.user_store import User
 
 HOSTS = Hosts("http://localhost:8080", "localhost")
 SECURE = Hosts("https://torpor.example", "spaces.example")

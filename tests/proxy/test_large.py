@@ -25,7 +25,7 @@ FRONT = """
 import asyncio, sys
 from tests.proxy.open_gate import OpenGate, passing
 from torpor.ports import Address
-from torpor.proxy.front import Front
+from torpor.proxy.server import Front
 
 async def main():
     gate = OpenGate({"ada": passing(Address(unix_path=sys.argv[1]))})

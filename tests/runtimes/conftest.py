@@ -10,7 +10,7 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, marker_of, ready_volume, unheard, until_ready
 from tests.contracts.test_runtime_contract import OnThisMachine
-from tests.requirements import must_have
+from tests.support.requirements import must_have
 from torpor.ports import Container, Executed, Home
 from torpor.runtimes.process import Options
 

@@ -20,8 +20,8 @@ import prometheus_client
 import structlog
 
 import torpor
-from tests.requirements import must_have
-from torpor.runtimes.process.tools import find
+from tests.support.requirements import must_have
+from torpor.runtimes.process.host_programs import find
 
 USER = 54321
 PYTHON = "/usr/bin/python3"

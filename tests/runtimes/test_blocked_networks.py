@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.requirements import must_have
 from tests.runtimes.made_network import (
     GATEWAY,
     LINK_LOCAL_6,
@@ -22,8 +21,9 @@ from tests.runtimes.made_network import (
     Said,
     made_network,
 )
-from torpor.runtimes.process.abilities import FILES, FORWARDING, NETWORK
-from torpor.runtimes.process.tools import find
+from tests.support.requirements import must_have
+from torpor.runtimes.process.confinement import FILES, FORWARDING, NETWORK
+from torpor.runtimes.process.host_programs import find
 
 CLOSED = (MACHINE, *PRIVATE, *METADATA, *PRIVATE_6, f"{LINK_LOCAL_6}%eth0", f"::ffff:{PRIVATE[0]}")
 TO_CLOSED = tuple(("tcp", address, 8080) for address in CLOSED)

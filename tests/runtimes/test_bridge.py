@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.inside.bridge import SPLICED_AT_ONCE, Bridge
 
 pytestmark = pytest.mark.anyio

@@ -17,13 +17,13 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
-from tests.requirements import must_have
 from tests.runtimes.conftest import Machine, MakeMachine
+from tests.support.requirements import must_have
 from torpor.ports import Home, Limits
 from torpor.runtimes.process import Options, network
-from torpor.runtimes.process.abilities import FILES
+from torpor.runtimes.process.confinement import FILES
+from torpor.runtimes.process.host_programs import call
 from torpor.runtimes.process.network import MARK, POOL, Veths, pick_subnet, subnet
-from torpor.runtimes.process.tools import call
 
 pytestmark = pytest.mark.anyio
 

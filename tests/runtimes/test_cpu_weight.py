@@ -10,8 +10,8 @@ from tests.contracts.runtime_contract import FENCE, unheard, until_ready
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.ports import Home, HomeJob
 from torpor.runtimes.process import Options
-from torpor.runtimes.process.abilities import CPU
 from torpor.runtimes.process.cgroups import Cgroups, Hierarchies, find
+from torpor.runtimes.process.confinement import CPU
 from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
 
 WITHOUT_CGROUPS = Options(grace_s=2.0, cgroups=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.runtime_contract import FENCE, LIMITS, a_home, marker_of, program, unheard
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.domain.busy import WorkHistory, busy_with, remember
 from torpor.domain.disk import Disk
 from torpor.ports import Container, Home

@@ -20,12 +20,12 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, container_of, marker_of, unheard, until_ended, until_ready
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.domain.errors import Hopeless, Unavailable
 from torpor.ports import Fence, Home
-from torpor.runtimes.process import Options, processes, supervisor, tools
+from torpor.runtimes.process import Options, host_programs, processes, supervisor
 from torpor.runtimes.process.cgroups import find
-from torpor.runtimes.process.places import places
+from torpor.runtimes.process.paths import places
 
 pytestmark = pytest.mark.anyio
 
@@ -281,7 +281,7 @@ async def test_closing_leaves_nothing_in_the_machine(make_machine: MakeMachine) 
     await machine.process.close()
     assert not machine.process.places.run.exists()
     assert not [name for _, name in socket.if_nameindex() if name.startswith(f"torp{tag}")]
-    if os.getuid() == 0 and (iptables := tools.find("iptables")):
+    if os.getuid() == 0 and (iptables := host_programs.find("iptables")):
         for table in ("filter", "nat"):
             shown = subprocess.run([iptables, "-w", "5", "-t", table, "-S"], capture_output=True, check=False).stdout
             assert f"TORPOR-{tag.upper()}".encode() not in shown

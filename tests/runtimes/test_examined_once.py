@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.runtime_contract import until_ready
 from tests.runtimes.conftest import MakeMachine
 from torpor.runtimes.process import Options
-from torpor.runtimes.process.abilities import FILES, Ability
+from torpor.runtimes.process.confinement import FILES, Ability
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.runtime_contract import FENCE, marker_of, unheard
-from tests.domain.builders import workspace
 from tests.runtimes.conftest import Machine
+from tests.support.builders import workspace
 from torpor.archives.archives import HomeArchives
-from torpor.control.execute import Hands
+from torpor.control.effect_executor import Hands
 from torpor.domain.effects import DropHome, Effect, MakeHome, Remove, Start, Stop
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import NOTHING_SEEN, Broke, Overtaken, Report, SaidDone, SeenVolume

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.runtime_contract import FENCE, a_home, marker_of
-from tests.sort.small_disk import small_disk
+from tests.support.small_disk import small_disk
 from torpor.runtimes.process import Options, ProcessRuntime
 from torpor.runtimes.process.home_size import measure
 

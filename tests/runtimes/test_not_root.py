@@ -14,8 +14,8 @@ import structlog
 
 import torpor
 from tests.contracts.test_runtime_contract import SERVE
-from tests.requirements import must_have
-from torpor.runtimes.process.tools import find
+from tests.support.requirements import must_have
+from torpor.runtimes.process.host_programs import find
 
 NOBODY = 54321
 PYTHON = "/usr/bin/python3"

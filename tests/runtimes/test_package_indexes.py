@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtimes.own_getent import own_getent
+from tests.support.own_getent import own_getent
 from torpor.domain.networks import BLOCKED
 from torpor.runtimes.process.package_indexes import closed, named, pip_files
 

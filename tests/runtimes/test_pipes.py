@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import torpor
-from tests.closes import failed_closes, strace
 from tests.runtimes.descriptor_race import LOOPS
+from tests.support.strace import failed_closes, strace
 from torpor.runtimes.process import pipes
 
 RACE_S = 2.0

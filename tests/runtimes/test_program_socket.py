@@ -11,10 +11,10 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, until_ready
 from tests.contracts.test_runtime_contract import UNCONFINED
-from tests.requirements import must_have
 from tests.runtimes.conftest import Machine, MakeMachine
-from tests.runtimes.listeners import program_socket, tcp_listeners
 from tests.runtimes.test_not_root import NOBODY
+from tests.support.listeners import program_socket, tcp_listeners
+from tests.support.requirements import must_have
 from torpor.ports import Home
 from torpor.runtimes.process import Options
 from torpor.templates.catalogue import program, template

@@ -16,9 +16,9 @@ from torpor.domain.errors import Code, Failed, Refused
 from torpor.inside.agent import EXIT, TAKEN, frame, read_frame
 from torpor.ports import Home
 from torpor.runtimes.process import Options, agent_client
+from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet, usable_nameservers
 from torpor.runtimes.process.placeholders import Known
-from torpor.runtimes.process.tools import ToolFailed
 
 pytestmark = pytest.mark.anyio
 

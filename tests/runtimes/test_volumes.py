@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from tests.contracts.runtime_contract import FENCE, a_home, marker_of, unheard, until_ready
-from tests.requirements import must_have
 from tests.runtimes.conftest import Machine, MakeMachine
-from tests.waiting import until
+from tests.support.requirements import must_have
+from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import NOTHING_SEEN, SeenVolume
 from torpor.ports import Fence, Home
-from torpor.runtimes.process.places import home_of, places, volume_name
-from torpor.runtimes.process.trees import give_tree, remove_tree
+from torpor.runtimes.process.directory_tree import give_tree, remove_tree
+from torpor.runtimes.process.paths import home_of, places, volume_name
 from torpor.runtimes.process.users import WANTED, pick, user_of
 from torpor.runtimes.process.volumes import Volumes
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from torpor.sort.data.runs import MappedRuns, SpilledRuns
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
-from torpor.sort.runs import MappedRuns, SpilledRuns
 
 from .workers import AMPLE, TINY, Files, contexts, expected, fixed_records, lines, sort_all, sweep_all
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sort.small_disk import fill, small_disk
+from tests.support.small_disk import fill, small_disk
 from torpor.sort.errors import Broken, Torn
 from torpor.sort.journal import RESERVE, Journal
 from torpor.sort.record import Fixed, Format, Lines

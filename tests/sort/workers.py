@@ -7,18 +7,18 @@ from pathlib import Path
 from random import Random
 
 from tests.sort.kernels.oracle import key_of, records_of
-from torpor.sort.context import Context
-from torpor.sort.inputs import Reader, find, sample
-from torpor.sort.kernels.boundaries import choose
+from torpor.sort.data.context import Context
+from torpor.sort.data.inputs import Reader, find, sample
+from torpor.sort.data.merge import merge
+from torpor.sort.data.parts import Parts
+from torpor.sort.data.runs import Runs
+from torpor.sort.data.sweep import sweep
+from torpor.sort.data.worker_directory import Place
+from torpor.sort.kernels.partition_boundaries import choose
 from torpor.sort.machine.records import Cut, MergeReport, PartHeader, SortReport
-from torpor.sort.merging import merge
-from torpor.sort.parts import Parts
-from torpor.sort.place import Place
 from torpor.sort.proof import Proof
 from torpor.sort.record import GENSORT, Fixed, Format
-from torpor.sort.runs import Runs
 from torpor.sort.sizes import MESSAGE, MIB
-from torpor.sort.sweep import sweep
 
 Files = Mapping[str, bytes]
 AMPLE = 64 * MIB

@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from torpor.domain.errors import Hopeless
 from torpor.store import embedded
 from torpor.store.embedded import EmbeddedPostgres, processes_in

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.control.plant import plant
+from tests.support.control_plane import plant
 from torpor.domain.records import AttemptClosed, AttemptOpened, Change
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Operation, Outcome, Stage, Wish

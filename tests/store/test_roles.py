@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from tests.control.plant import plant
+from tests.support.control_plane import plant
 from torpor.domain.states import Wish
 from torpor.store.database import Database, Role
 

@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
-from tests.domain.builders import workspace
+from tests.support.builders import workspace
 
 import torpor
 from torpor.domain.before_sleep import chosen_before_sleep

@@ -13,19 +13,19 @@ from typing import Any
 
 import structlog
 
+from torpor.accounts.access_watch import Watching
 from torpor.accounts.callers import Caller, How, to_caller
 from torpor.accounts.passwords import Passwords
 from torpor.accounts.secret import digest, new_token
-from torpor.accounts.watching import Watching
+from torpor.bus.login_throttle import Throttle, TooManySignIns
 from torpor.bus.revocations import Revocations
-from torpor.bus.throttle import Throttle, TooManySignIns
 from torpor.domain.access import EVERY_SCOPE, Scope
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.names import is_id
-from torpor.domain.people import check_password, check_username, usernames
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_stranger, admit_user
+from torpor.domain.usernames import check_password, check_username, usernames
 from torpor.store.database import once_more
-from torpor.store.people import (
+from torpor.store.user_store import (
     Account,
     Credential,
     DoorCode,

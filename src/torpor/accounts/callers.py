@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from torpor.domain.access import EVERY_SCOPE, Scope
-from torpor.store.people import Credential, Entry, User
+from torpor.store.user_store import Credential, Entry, User
 
 
 class How(StrEnum):

@@ -4,10 +4,10 @@ import secrets
 
 from torpor.accounts.passwords import Passwords
 from torpor.domain.errors import Refused
-from torpor.domain.people import check_username
 from torpor.domain.unconfined import admit_user
+from torpor.domain.usernames import check_username
 from torpor.store.database import once_more
-from torpor.store.people import Entry, NewUser, PeopleStore
+from torpor.store.user_store import Entry, NewUser, PeopleStore
 
 
 class FirstAdmin:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
-from torpor.bus.throttle import place
+from torpor.bus.login_throttle import place
 from torpor.domain.errors import Refused
 
 Answer = TypeVar("Answer")

@@ -1,6 +1,7 @@
 """Which calls are there?
 
-The whole app, put together. Who may make each call stands in `rules`; what may be wished is decided in `torpor.wishes`.
+The whole app, put together. Who may make each call stands in `route_access`; what may be wished is decided in
+`torpor.service.wishes`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,31 +18,31 @@ from torpor import __version__, metrics
 from torpor.accounts import Accounts
 from torpor.accounts.provider import Provider
 from torpor.api.audit import audit_routes
+from torpor.api.authentication import Door
 from torpor.api.bodies import ShortBodies
-from torpor.api.collecting import Collecting, gc_routes
-from torpor.api.confinement import confinement_routes
-from torpor.api.described import describe
-from torpor.api.door import Door
 from torpor.api.events import Events, event_routes
 from torpor.api.exec_stream import exec_routes
+from torpor.api.gc import Collecting, gc_routes
 from torpor.api.headers import SecurityHeaders
-from torpor.api.knocking import knocking_routes
+from torpor.api.installation import confinement_routes
 from torpor.api.leases import lease_routes
 from torpor.api.oidc import oidc_routes
+from torpor.api.openapi import describe
 from torpor.api.reference import reference_page
 from torpor.api.refusals import is_for_a_person, no_such_page, problem, translate_refusals
-from torpor.api.rules import V1, Ruled
+from torpor.api.route_access import V1, Ruled
 from torpor.api.sessions import session_routes
 from torpor.api.shares import share_routes
 from torpor.api.shell import shell_routes
+from torpor.api.sign_in_grant import knocking_routes
 from torpor.api.sign_in_link import sign_in_link_routes
 from torpor.api.tokens import token_routes
 from torpor.api.users import user_routes
 from torpor.api.workspaces import workspace_routes
 from torpor.dashboard.assets import FILES, HEADERS, PAGES, asset
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.ports import Runtime
-from torpor.wishes import Wishes
+from torpor.service.wishes import Wishes
 
 
 @dataclass(frozen=True, slots=True)

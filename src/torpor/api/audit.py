@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from torpor.api import wire
-from torpor.api.door import Asking
-from torpor.wishes import Wishes
+from torpor.api.authentication import Asking
+from torpor.service.wishes import Wishes
 
 
 def audit_routes(wishes: Wishes) -> APIRouter:

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torpor.api.refusals import problem
-from torpor.api.rules import V1
+from torpor.api.route_access import V1
 from torpor.domain.errors import Refused, Unavailable
 
 LONGEST_BYTES = 64 * 2**10

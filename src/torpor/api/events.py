@@ -20,17 +20,17 @@ from starlette.types import Receive, Scope, Send
 
 from torpor.accounts import Accounts, Caller
 from torpor.api import wire
-from torpor.api.door import Asking
-from torpor.api.fanout import PAGE, EventFeed, Stream, frame, in_parts
+from torpor.api.authentication import Asking
+from torpor.api.event_fanout import PAGE, EventFeed, Stream, frame, in_parts
 from torpor.api.staying import until_refused
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.events import BEGINNING, EventKind, body
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.records import Workspace
 from torpor.loops import abandon, stop
+from torpor.service.wishes import Wishes
 from torpor.store.events import ALL, EventStore, Later, Sight, tellable
-from torpor.store.people import User
-from torpor.wishes import Wishes
+from torpor.store.user_store import User
 
 log = structlog.get_logger()
 

@@ -35,7 +35,9 @@ from pydantic import ValidationError
 
 from torpor.accounts import Accounts
 from torpor.api import wire
-from torpor.api.conversation import (
+from torpor.api.authentication import Asking
+from torpor.api.event_fanout import EventFeed
+from torpor.api.websocket_session import (
     GOING_AWAY,
     GONE,
     NOT_ALLOWED,
@@ -55,12 +57,10 @@ from torpor.api.conversation import (
     until_awake,
     wants_wake,
 )
-from torpor.api.door import Asking
-from torpor.api.fanout import EventFeed
 from torpor.domain.audit import Action
 from torpor.domain.errors import Failed, Refused, Unavailable
 from torpor.ports import SIGNALS, RunningCommand, Runtime, TerminalSize
-from torpor.wishes import Wishes
+from torpor.service.wishes import Wishes
 
 WINDOW = 1 << 18
 STDIN = 0

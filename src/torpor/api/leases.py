@@ -3,9 +3,9 @@
 from fastapi import APIRouter, Response
 
 from torpor.api import wire
-from torpor.api.door import Asking
+from torpor.api.authentication import Asking
 from torpor.domain.access import Deed
-from torpor.wishes import Wishes
+from torpor.service.wishes import Wishes
 
 
 def lease_routes(wishes: Wishes) -> APIRouter:

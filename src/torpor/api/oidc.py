@@ -15,11 +15,11 @@ from fastapi.responses import RedirectResponse
 from torpor.accounts import Accounts
 from torpor.accounts.accounts import Identity
 from torpor.accounts.provider import Provider
-from torpor.api.door import came_from, door_of, user_agent
+from torpor.api.authentication import came_from, door_of, user_agent
 from torpor.api.notices import notice
 from torpor.api.refusals import STATUS_OF
 from torpor.domain.errors import Refused, Unavailable
-from torpor.domain.hosts import Hosts, is_own_path
+from torpor.domain.hostnames import Hosts, is_own_path
 
 BACK = "/oidc/back"
 MINUTES = 10

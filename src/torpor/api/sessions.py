@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request, Response
 
 from torpor.accounts import Accounts
-from torpor.api import wire_people as wire
-from torpor.api.door import Asking, came_from, door_of, user_agent
+from torpor.api import wire_users as wire
+from torpor.api.authentication import Asking, came_from, door_of, user_agent
 
 
 def session_routes(accounts: Accounts, *, oidc_name: str | None = None) -> APIRouter:

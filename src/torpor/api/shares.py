@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from torpor.api import wire
-from torpor.api.door import Asking
-from torpor.wishes import Wishes
+from torpor.api.authentication import Asking
+from torpor.service.wishes import Wishes
 
 Username = Annotated[wire.Text, Path(max_length=200)]
 

@@ -18,7 +18,9 @@ from typing import Any
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
 from torpor.accounts import Accounts
-from torpor.api.conversation import (
+from torpor.api.authentication import Asking
+from torpor.api.event_fanout import EventFeed
+from torpor.api.websocket_session import (
     GOING_AWAY,
     GONE,
     NOT_ALLOWED,
@@ -38,13 +40,11 @@ from torpor.api.conversation import (
     until_awake,
     wants_wake,
 )
-from torpor.api.door import Asking
-from torpor.api.fanout import EventFeed
 from torpor.domain.audit import Action
 from torpor.domain.errors import Failed, Refused, Unavailable
-from torpor.domain.warning import is_news
+from torpor.domain.sleep_warning import is_news
 from torpor.ports import Runtime, Shell, TerminalSize
-from torpor.wishes import Wishes
+from torpor.service.wishes import Wishes
 
 COLUMNS, ROWS = 80, 24
 UNREAD_S = 60.0

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from torpor.accounts import Accounts
-from torpor.api.door import LONGEST_TOKEN, came_from, door_of, user_agent
+from torpor.api.authentication import LONGEST_TOKEN, came_from, door_of, user_agent
 from torpor.api.notices import notice
 from torpor.api.refusals import STATUS_OF
 from torpor.domain.errors import Refused

@@ -1,7 +1,7 @@
 """May somebody go on who is being served for long?
 
-Where a workspace is taken from them they hear of it at once (`fanout`). Besides, it is looked again now and then, so that a
-message that was lost costs seconds.
+Where a workspace is taken from them they hear of it at once (`event_fanout`). Besides, it is looked again now and then, so that
+a message that was lost costs seconds.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Response
 
 from torpor.accounts import Accounts
-from torpor.api import wire_people as wire
-from torpor.api.door import Asking
+from torpor.api import wire_users as wire
+from torpor.api.authentication import Asking
 
 
 def token_routes(accounts: Accounts) -> APIRouter:

@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from torpor.accounts import Accounts, UserChange
-from torpor.api import wire_people as wire
-from torpor.api.door import Asking
+from torpor.api import wire_users as wire
+from torpor.api.authentication import Asking
 
 
 def user_routes(accounts: Accounts) -> APIRouter:
-    """Whoever includes this sees to it that only administrators come here (`torpor.api.rules`)."""
+    """Whoever includes this sees to it that only administrators come here (`torpor.api.route_access`)."""
     router = APIRouter(tags=["users"])
 
     @router.post("/users", status_code=201)

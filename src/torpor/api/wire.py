@@ -14,18 +14,18 @@ from torpor.domain.access import Share
 from torpor.domain.before_sleep import LONGEST_BEFORE_SLEEP_BYTES, MOST_BEFORE_SLEEP_WORDS
 from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.idle import WorkLease
 from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import Workspace
 from torpor.domain.retention import WORDS, Action, Decision, Holder
 from torpor.domain.states import Stage
-from torpor.store.for_service import Attempt, Audited, NewBeforeSleep, StoredArchive
-from torpor.store.members import Member
+from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
+from torpor.service.wishes import LONGEST_TTL_S, Room
+from torpor.store.controller_members import Member
 from torpor.store.rows import from_conditions, from_error
+from torpor.store.service_store import Attempt, Audited, NewBeforeSleep, StoredArchive
 from torpor.templates.catalogue import DEFAULT, Template
-from torpor.using import LONGEST_HOLD_S, LONGEST_REASON
-from torpor.wishes import LONGEST_TTL_S, Room
 
 
 def _storable(text: str) -> str:

@@ -8,15 +8,15 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from torpor.api import wire
-from torpor.api.door import Asking
+from torpor.api.authentication import Asking
 from torpor.domain.audit import Action
 from torpor.domain.errors import Refused
-from torpor.domain.hosts import Hosts
+from torpor.domain.hostnames import Hosts
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Runtime
+from torpor.service.wishes import Wishes
 from torpor.templates.catalogue import templates
-from torpor.wishes import Wishes
 
 LONGEST_KEY = 200
 EXEC_S = 600.0

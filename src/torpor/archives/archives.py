@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from torpor.archives.blocking_calls import Threads, in_a_thread
 from torpor.archives.entries import Differs
 from torpor.archives.manifest import MANIFEST_NAME, Head, fetch_head, place_of
 from torpor.archives.pack import Order, pack_empty
-from torpor.archives.places import Address, Missing, Place
-from torpor.archives.threads import Threads, in_a_thread
+from torpor.archives.store import Address, Missing, Place
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.loops import turned

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torpor.archives.pack import Order, pack
-from torpor.archives.places import Address, Place
+from torpor.archives.store import Address, Place
 from torpor.archives.tree import rough_size
 from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed, TorporError

@@ -13,7 +13,7 @@ from typing import Any
 from torpor import __version__
 from torpor.archives.entries import Differs, Entry, HomeFacts, Order, Root
 from torpor.archives.frames import compressor, decompressed, lines
-from torpor.archives.places import Place
+from torpor.archives.store import Place
 from torpor.archives.tree import Skipped
 from torpor.domain.records import ArchiveKey
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from torpor.archives.entries import HOME, Differs, Entry, HomeFacts, Kind
 from torpor.archives.frames import compressed
 from torpor.archives.manifest import HOME_NAME, MANIFEST_NAME, Entries, Head, Manifest, Part, fetch, place_of
-from torpor.archives.places import Place, Transient
-from torpor.archives.prove import Done, prove
+from torpor.archives.proof import Done, prove
+from torpor.archives.store import Place, Transient
 from torpor.archives.tarheader import END, header, padding
 from torpor.archives.tree import Skips, Walk, content, refuse_holes
 from torpor.domain.errors import Code, Failed

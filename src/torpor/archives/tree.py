@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from torpor.archives.entries import HOME, Entry, HomeFacts, Kind, Owner, Root
-from torpor.archives.troubles import READING, changed, troubles
+from torpor.archives.file_errors import READING, changed, troubles
 from torpor.domain.errors import Code, Failed
 
 READ_BYTES = 1 << 20

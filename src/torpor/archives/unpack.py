@@ -1,6 +1,6 @@
 """How does an archive become a home again?
 
-The manifest leads: what stands in the data is compared with it on the way (see prove.py), and a path comes from nowhere else.
+The manifest leads: what stands in the data is compared with it on the way (see proof.py), and a path comes from nowhere else.
 Everything is made from an open directory downwards, directories that we made ourselves, so a link leads nobody out of the home.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torpor.archives.entries import HOME, Differs, Entry, Kind
+from torpor.archives.file_errors import RESTORING, troubles
 from torpor.archives.manifest import Manifest, fetch
-from torpor.archives.places import Missing, Place
-from torpor.archives.prove import Done, contents
+from torpor.archives.proof import Done, contents
+from torpor.archives.store import Missing, Place
 from torpor.archives.tree import Walk, is_kept
-from torpor.archives.troubles import RESTORING, troubles
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from torpor.assemble.running import background
+from torpor.assemble.process import background
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.loops import Loop
 from torpor.settings import Settings

@@ -9,18 +9,18 @@ from dataclasses import replace
 
 from torpor.archives.archives import HomeArchives
 from torpor.assemble.roles import EVERY_PART, Part
-from torpor.control.execute import Hands
+from torpor.control.effect_executor import Hands
 from torpor.domain.disk import require_space, shortage
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
 from torpor.ports import Archives, Limits, Program, Runtime
-from torpor.runtimes.fake_engine import RemoteFake, RemoteFakeArchives
-from torpor.runtimes.process.abilities import OPEN_PORT, headline, missing, ports_are_open
+from torpor.runtimes.process.confinement import OPEN_PORT, headline, missing, ports_are_open
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
 from torpor.templates.catalogue import before_sleep_of, program, template
+from torpor.testing.fake_engine import RemoteFake, RemoteFakeArchives
 
 MIB = 1 << 20
 # If the disk does not answer in time, the request is not refused: the loop asks again before it acts.

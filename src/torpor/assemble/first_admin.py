@@ -1,9 +1,9 @@
 """Create the first administrator in a database that is there already (`torpor migrate --admin`)."""
 
 from torpor.accounts.first_admin import FirstAdmin
-from torpor.assemble.running import opened
+from torpor.assemble.process import opened
 from torpor.store.database import Role
-from torpor.store.people import PeopleStore
+from torpor.store.user_store import PeopleStore
 
 
 async def create_first_admin(database_url: str, username: str) -> str:

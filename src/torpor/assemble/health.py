@@ -15,9 +15,9 @@ from torpor.domain.errors import TorporError
 from torpor.loops import standings
 from torpor.ports import Archives, Runtime
 from torpor.settings import Settings
+from torpor.store.controller_members import Member, members
 from torpor.store.database import Database
-from torpor.store.for_service import ServiceStore
-from torpor.store.members import Member, members
+from torpor.store.service_store import ServiceStore
 
 Answer = TypeVar("Answer")
 

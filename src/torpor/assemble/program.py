@@ -5,22 +5,20 @@ import contextlib
 import uuid
 from functools import partial
 
-from torpor import archive_directory
-from torpor.activity import Touches, asking
 from torpor.api import wire
 from torpor.api.app import make_app, make_health_app
-from torpor.api.collecting import Collecting
+from torpor.api.event_fanout import EventFeed
 from torpor.api.events import Events
-from torpor.api.fanout import EventFeed
+from torpor.api.gc import Collecting
 from torpor.api.sign_in_link import SIGN_IN_LINK
-from torpor.assemble import controlling, embedded, engines, people
-from torpor.assemble.controlling import Around
+from torpor.assemble import accounts_wiring, archive_directory, controller_wiring, embedded, engines
+from torpor.assemble.controller_wiring import Around
 from torpor.assemble.credentials import ADMIN, CREDENTIALS, ensure_credentials
-from torpor.assemble.doors import Behind, Doors
 from torpor.assemble.health import health, until_ready
 from torpor.assemble.logs import configure_log
+from torpor.assemble.process import background, opened, run, running_front, serving, short_folder
+from torpor.assemble.proxy_wiring import Behind, Doors
 from torpor.assemble.roles import EVERY_PART, Part
-from torpor.assemble.running import background, opened, run, running_front, serving, short_folder
 from torpor.bus.activity import Activity
 from torpor.bus.feed import Feed
 from torpor.bus.hints import Hints
@@ -29,14 +27,15 @@ from torpor.bus.revocations import Revocations
 from torpor.control.coordinator import Coordinator
 from torpor.domain.errors import Refused
 from torpor.ports import Address, Runtime
+from torpor.service.activity import Touches, asking
+from torpor.service.use import Using
+from torpor.service.wishes import Ttls, Wishes
 from torpor.settings import Settings
-from torpor.store.collecting import CollectingStore
 from torpor.store.database import Role
 from torpor.store.events import EventStore
-from torpor.store.for_service import ServiceStore
+from torpor.store.gc import CollectingStore
 from torpor.store.migrate import migrate, require_migrated
-from torpor.using import Using
-from torpor.wishes import Ttls, Wishes
+from torpor.store.service_store import ServiceStore
 
 PREDECESSOR_S = 10.0
 READY_WITHIN_S = 10.0
@@ -119,24 +118,24 @@ async def _start(
     )
     revocations = Revocations(bus)
     confinement = await engines.confinement(settings, runtime)
-    accounts = people.accounts(settings, database, bus, revocations, confinement)
+    accounts = accounts_wiring.accounts(settings, database, bus, revocations, confinement)
     await stack.enter_async_context(background(accounts.run(), "people"))
     coordinator = None
     if Part.CONTROLLER in parts:
         controlled = await stack.enter_async_context(opened(url, Role.CONTROLLER))
-        coordinator = await controlling.coordinator(
+        coordinator = await controller_wiring.coordinator(
             settings, url, controlled, runtime, archives, using, Around(activity, feed, touches.touch), confinement
         )
         heard.listener = coordinator
         await coordinator.join(within_s=PREDECESSOR_S)
-        await controlling.require_our_store(archives, controlled, settings)
+        await controller_wiring.require_our_store(archives, controlled, settings)
     # After joining: whoever else sees this world and goes on living must not be disturbed.
     await engines.start(runtime, parts, confinement, settings.disk_reserve_bytes, stack)
     code = await ensure_credentials(settings, accounts) if is_first_user_made else None
     if coordinator is not None:
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
-        watch = controlling.busy_watch(settings, runtime, activity, using)
+        watch = controller_wiring.busy_watch(settings, runtime, activity, using)
         await stack.enter_async_context(background(watch.run(), "busy"))
     if Part.PROXY in parts:
         behind = Behind(ServiceStore(database), EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
@@ -153,7 +152,7 @@ async def _start(
             hosts=doors.hosts,
             events=Events(EventStore(database), events, settings.events_heartbeat),
             gc=Collecting(CollectingStore(database), archives, settings.retention),
-            provider=people.provider(settings),
+            provider=accounts_wiring.provider(settings),
         )
     await stack.enter_async_context(serving(app, folder / "api.sock"))
     # Nobody new is let in, and whoever is there may finish, while everything behind still answers.

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from torpor.bus.listening import listen
 from torpor.bus.redis import Bus
+from torpor.bus.subscription import listen
 
 
 class Feed:

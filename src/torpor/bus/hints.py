@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from torpor.bus.listening import listen
 from torpor.bus.redis import Bus
+from torpor.bus.subscription import listen
 from torpor.domain.errors import Unavailable
 from torpor.domain.names import is_id
 

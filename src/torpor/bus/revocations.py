@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from torpor.bus.listening import listen
 from torpor.bus.redis import Bus
+from torpor.bus.subscription import listen
 from torpor.domain.errors import Unavailable
 from torpor.domain.names import is_id
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from torpor.cli.ends import Ended, ExitCode, advice_for, usage
+from torpor.cli.exit_codes import Ended, ExitCode, advice_for, usage
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection

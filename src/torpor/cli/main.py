@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 import typer
 
-from torpor.cli.commands import app_of, asked_for
-from torpor.cli.ends import Ended, ExitCode, usage
-from torpor.cli.output import say, show_json
-from torpor.cli.quick import command_of
+from torpor.cli.command_table import app_of, asked_for
+from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.fast_parameters import command_of
+from torpor.cli.output.console import say, show_json
 from torpor.domain.errors import Refused, TorporError
 
-# What the shells' completion says instead of a command (completion.py).
+# What the shells' completion says instead of a command (commands/completion.py).
 COMPLETE = "__complete"
 
 
 def run(argv: Sequence[str]) -> int:
     """One command from its words to its exit code; what went wrong is said, and never as a traceback."""
     if list(argv[:1]) == [COMPLETE]:
-        from torpor.cli.completing import answer
+        from torpor.cli.completer import answer
 
         return answer(argv[1:])
     try:

@@ -7,11 +7,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from torpor.activity import TURN_S, FallBack, WriteDown, not_written, patience_s
 from torpor.domain.busy import Work, WorkHistory, busy_with, remember
 from torpor.domain.errors import Unavailable
 from torpor.loops import Loop
 from torpor.ports import Activity, Runtime
+from torpor.service.activity import TURN_S, FallBack, WriteDown, not_written, patience_s
 
 # Of a lease: two looks may fail before what the last one told runs out.
 LOOK_AFTER_PART = 1 / 3

@@ -16,18 +16,18 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from torpor import metrics
-from torpor.control.attention import Attention
-from torpor.control.execute import Hands
-from torpor.control.flights import Flights, Landed
-from torpor.control.holding_back import HoldingBack
-from torpor.control.lost_time import LostTime
-from torpor.control.pace import SOON_S, Intervals, Pace
-from torpor.control.telling import tell
+from torpor.control.at_rest import Attention
+from torpor.control.deadline_credit import LostTime
+from torpor.control.effect_executor import Hands
+from torpor.control.latch_guard import HoldingBack
+from torpor.control.reconcile_log import tell
+from torpor.control.running_effects import Flights, Landed
+from torpor.control.schedule import SOON_S, Intervals, Pace
+from torpor.cooperative import in_portions
 from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.judge import is_missed
-from torpor.domain.knobs import Knobs
 from torpor.domain.names import is_id
 from torpor.domain.outage import runtime_is_out
 from torpor.domain.planner import (
@@ -51,9 +51,9 @@ from torpor.domain.planner import (
 from torpor.domain.reconcile import Decision, reconcile
 from torpor.domain.records import Change, Observation, Overtaken, Report, Survey, Workspace
 from torpor.domain.states import Operation, Stage
+from torpor.domain.tuning import Knobs
 from torpor.loops import TURN_S, Loop, turned
-from torpor.portions import in_portions
-from torpor.store.for_controller import ControllerStore, Hold, Loaded
+from torpor.store.controller_store import ControllerStore, Hold, Loaded
 
 log = structlog.get_logger()
 

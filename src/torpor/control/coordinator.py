@@ -18,9 +18,9 @@ from torpor.control.duties import Duty, tend
 from torpor.control.membership import Heartbeat, Identity, Membership
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.loops import Loop, begin, first_to_end, stop, together
-from torpor.store.for_controller import ControllerStore
-from torpor.store.leader import Leadership
-from torpor.store.members import Member
+from torpor.store.controller_members import Member
+from torpor.store.controller_store import ControllerStore
+from torpor.store.leader_lock import Leadership
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ import structlog
 from torpor.domain.errors import Unavailable
 from torpor.loops import TURN_S, turned
 from torpor.ports import Home, Runtime
-from torpor.store.for_controller import ControllerStore
+from torpor.store.controller_store import ControllerStore
 
 log = structlog.get_logger()
 

@@ -16,8 +16,8 @@ from torpor.domain.errors import Deposed, Refused, TorporError, Unavailable
 from torpor.domain.shards import shards_of
 from torpor.domain.unconfined import CONFINED, ControllerConfinement
 from torpor.loops import Loop
-from torpor.store.for_controller import ControllerStore
-from torpor.store.members import Member
+from torpor.store.controller_members import Member
+from torpor.store.controller_store import ControllerStore
 
 log = structlog.get_logger()
 

@@ -1,6 +1,6 @@
 """What is to be done to the world for an operation, given how far it has come?
 
-An effect is a value; `control/execute.py` carries it out and decides nothing.
+An effect is a value; `control/effect_executor.py` carries it out and decides nothing.
 """
 
 from collections.abc import Callable, Mapping

@@ -15,7 +15,6 @@ from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.disk import Disk, shortage
 from torpor.domain.effects import NEXT_EFFECT, BeforeSleep, Effect
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, IS_RETRIED, Reason
-from torpor.domain.knobs import Knobs
 from torpor.domain.records import (
     Broke,
     Ended,
@@ -31,6 +30,7 @@ from torpor.domain.records import (
 )
 from torpor.domain.states import Operation, Outage, Phase, Stage, Wish
 from torpor.domain.transitions import DONE_WHEN, EXPECTS, NEXT_OPERATION, STANDS_ON, may_turn, standing
+from torpor.domain.tuning import Knobs
 
 # ── the steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

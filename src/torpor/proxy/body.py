@@ -8,7 +8,7 @@ import re
 from enum import Enum, auto
 from typing import assert_never
 
-from torpor.proxy.head import BadHead, Chunked, Framing, Length, NoBody, UntilClose, is_trailer
+from torpor.proxy.request_head import BadHead, Chunked, Framing, Length, NoBody, UntilClose, is_trailer
 
 LONGEST_CHUNK_LINE_BYTES = 4096
 LARGEST_TRAILER_BYTES = 16 * 1024

@@ -20,7 +20,7 @@ import structlog
 from torpor import metrics
 from torpor.proxy.gate import Reply
 from torpor.proxy.outcomes import Outcome
-from torpor.proxy.saying import said
+from torpor.proxy.replies import said
 
 log = structlog.get_logger()
 

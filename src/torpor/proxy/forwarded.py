@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
 from torpor.domain.errors import Refused
-from torpor.proxy.head import Head, Origin
+from torpor.proxy.request_head import Head, Origin
 
 _SCHEMES = frozenset({b"http", b"https"})
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from torpor.ports import Address
-from torpor.proxy.head import Head, Header
 from torpor.proxy.outcomes import Outcome
+from torpor.proxy.request_head import Head, Header
 from torpor.proxy.usage import UNWATCHED, Use
 
 

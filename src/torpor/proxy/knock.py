@@ -11,10 +11,10 @@ from enum import Enum, auto
 
 from torpor.accounts import Caller
 from torpor.domain.access import NEEDS, Access, Deed, access
-from torpor.domain.hosts import Hosts, ToWorkspace
+from torpor.domain.hostnames import Hosts, ToWorkspace
 from torpor.domain.records import Workspace
-from torpor.proxy.head import Head
-from torpor.proxy.route import Standing
+from torpor.proxy.readiness import Standing
+from torpor.proxy.request_head import Head
 
 
 class Who(Enum):

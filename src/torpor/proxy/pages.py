@@ -16,12 +16,12 @@ from pathlib import Path
 from string import Template
 from typing import Any, TypeAlias, assert_never
 
-from torpor.domain.hosts import Hosts
-from torpor.proxy.following import Following
+from torpor.domain.hostnames import Hosts
 from torpor.proxy.gate import Reply
-from torpor.proxy.head import Header
 from torpor.proxy.outcomes import Outcome
-from torpor.proxy.route import Standing
+from torpor.proxy.readiness import Standing
+from torpor.proxy.request_head import Header
+from torpor.proxy.wake_progress import Following
 
 AGAIN_S = 4
 WAKING_RETRY_S = 2

@@ -7,10 +7,10 @@ slower, and so does each end.
 import asyncio
 
 from torpor.proxy.connection_limits import Place
+from torpor.proxy.connections import Traffic
 from torpor.proxy.frames import Bytes, Carriage, Frames, goodbye
-from torpor.proxy.patience import Patience
-from torpor.proxy.traffic import Traffic
-from torpor.proxy.upstream import reset, say_no_more
+from torpor.proxy.timeouts import Patience
+from torpor.proxy.upstream_connection import reset, say_no_more
 from torpor.proxy.usage import Tie
 
 

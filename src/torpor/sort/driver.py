@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 from torpor.sort.clock import now
+from torpor.sort.debug_breakpoints import Holding, Moment
 from torpor.sort.errors import Broken, SortError
-from torpor.sort.hold import Holding, Moment
 
 
 class HasState(Protocol):

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torpor.sort.codec import from_plain, to_plain
+from torpor.sort.data.files import broken, remove, sync_directory
+from torpor.sort.documents import from_plain, to_plain
 from torpor.sort.errors import Broken, Torn
-from torpor.sort.files import broken, remove, sync_directory
 from torpor.sort.sizes import MIB
 
 T = TypeVar("T")

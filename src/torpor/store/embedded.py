@@ -32,9 +32,8 @@ from urllib.parse import quote
 
 import asyncpg
 
-from torpor import socket_folders
+from torpor import child_launcher, socket_folders
 from torpor.domain.errors import Hopeless, Unavailable
-from torpor.store import launch
 
 USER = "torpor"
 DATABASE = "torpor"
@@ -347,13 +346,13 @@ class EmbeddedPostgres:
 
     def _ensure_owner(self, path: Path) -> None:
         """PostgreSQL reads only what belongs to the identity it runs under, and an earlier start may have had another."""
-        owner = launch.NOBODY if self._mode == "nobody" else os.geteuid()
+        owner = child_launcher.NOBODY if self._mode == "nobody" else os.geteuid()
         if path.stat().st_uid != owner:
             for inner in (path, *path.rglob("*")):
                 os.chown(inner, owner, owner if self._mode == "nobody" else os.getegid(), follow_symlinks=False)
 
     async def _ensure_socket_folder(self) -> None:
-        owners = frozenset({os.geteuid(), launch.NOBODY})
+        owners = frozenset({os.geteuid(), child_launcher.NOBODY})
         if self.socket.parent == self.data_dir:
             socket_folders.make_private(self.socket, owners)
         else:
@@ -412,7 +411,16 @@ class EmbeddedPostgres:
     async def _launch(self, program: Path, *arguments: str, death_signal: str) -> asyncio.subprocess.Process:
         environ = {name: value for name, value in self._environ.items() if not name.startswith("PG")}
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", launch.__file__, self._mode, death_signal, str(os.getpid()), str(self.data_dir)),
+            *(
+                sys.executable,
+                "-I",
+                "-S",
+                child_launcher.__file__,
+                self._mode,
+                death_signal,
+                str(os.getpid()),
+                str(self.data_dir),
+            ),
             *(str(program), *arguments),
             env=environ | {"LC_ALL": "C", "TZ": "UTC"},
             stdin=asyncio.subprocess.DEVNULL,

@@ -11,7 +11,7 @@ import structlog
 from torpor.domain.events import Event, EventKind, Told, tell
 from torpor.domain.records import Workspace
 from torpor.store.database import Database
-from torpor.store.leader import require_term
+from torpor.store.leader_lock import require_term
 from torpor.store.queries import EVENTS
 from torpor.store.rows import to_workspace
 

@@ -22,8 +22,8 @@ def _read(role: str) -> Mapping[str, str]:
     return named_queries((files("torpor.store") / "queries" / f"{role}.sql").read_text(encoding="utf-8"))
 
 
-FOR_CONTROLLER = _read("for_controller")
-FOR_SERVICE = _read("for_service")
-PEOPLE = _read("people")
+FOR_CONTROLLER = _read("controller_store")
+FOR_SERVICE = _read("service_store")
+PEOPLE = _read("user_store")
 EVENTS = _read("events")
-COLLECTING = _read("collecting")
+COLLECTING = _read("gc")

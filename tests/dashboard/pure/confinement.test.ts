@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lacking, summary } from "../../../src/torpor/dashboard/app/src/confinement.ts";
-import type { Confinement } from "../../../src/torpor/dashboard/app/src/wire.ts";
+import type { Confinement } from "../../../src/torpor/dashboard/app/src/api-types.ts";
 
 const confined: Confinement = { node_id: "a", missing: [], is_accepted: false, summary: "" };
 const open: Confinement = { ...confined, node_id: "b", missing: [{ what: "network", why: "", remedy: "" }] };

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import wait_until
-from torpor.sort.generate import generate
+from tests.support.waiting import wait_until
+from torpor.sort.data.generate import generate
+from torpor.sort.data.worker_directory import MARKER, OUTPUT_PID
 from torpor.sort.journal import Journal
 from torpor.sort.machine.master import Master
 from torpor.sort.machine.worker import Worker
-from torpor.sort.place import MARKER, OUTPUT_PID
 from torpor.sort.record import GENSORT
-from torpor.sort.worker import Saved
+from torpor.sort.worker.program import Saved
 
 WORKERS = 3
 MASTER = "master"

@@ -1,7 +1,7 @@
 """Where did a process stand when it was killed, as its journal proves?"""
 
 from tests.sort.chaos.cluster import MASTER, Cluster
-from torpor.sort.hold import Moment
+from torpor.sort.debug_breakpoints import Moment
 from torpor.sort.machine.states import MASTER_WAY, WORKER_WAY, MasterState, WorkerState
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sort.chaos.cluster import LAZY, MASTER, SPILLED, Cluster, Data, Undisturbed, cluster, go_on
 from tests.sort.chaos.stands import kill_master, kill_worker
-from torpor.sort.hold import Moment
+from torpor.sort.debug_breakpoints import Moment
 from torpor.sort.machine.states import MASTER_WAY, WORKER_WAY
 from torpor.sort.machine.states import MasterState as M
 from torpor.sort.machine.states import WorkerState as W

@@ -4,7 +4,7 @@ import pytest
 
 from tests.sort.chaos.cluster import SPILLED, Data, Undisturbed, cluster
 from tests.sort.chaos.stands import kill_master, kill_worker
-from torpor.sort.place import MARKER
+from torpor.sort.data.worker_directory import MARKER
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sort.chaos.cluster import LAZY, SPILLED, Cluster, Data, Undisturbed, cluster, go_on, until
 from tests.sort.chaos.stands import kill_worker
-from torpor.sort.place import Place
+from torpor.sort.data.worker_directory import Place
 
 pytestmark = pytest.mark.e2e
 

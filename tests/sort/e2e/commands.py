@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 HANGS_S = 120.0
 """Only so that a test that hangs ends."""

@@ -52,7 +52,7 @@ def fork_server(run: Process) -> int:
         assert run.is_running(), run.ended().err.decode()
         children = Path(f"/proc/{run.pid}/task").glob("*/children")
         pids = [int(pid) for listed in children for pid in _text(listed).split()]
-        return next((pid for pid in pids if "torpor.sort.cradle" in _text(Path(f"/proc/{pid}/cmdline"))), None)
+        return next((pid for pid in pids if "torpor.sort.worker.fork_server" in _text(Path(f"/proc/{pid}/cmdline"))), None)
 
     return wait_for(found, "a fork server")
 

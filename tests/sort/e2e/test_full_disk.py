@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.sort.e2e.commands import ALL_WORKERS, by_key, cluster, contents, joined, sorted_well, torpor_sort
-from tests.sort.small_disk import small_disk
 from tests.sort.workers import fixed_records
+from tests.support.small_disk import small_disk
 from torpor.sort.record import GENSORT
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,7 @@ from tests.sort.workers import fixed_records
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.proof import Proof
 from torpor.sort.record import GENSORT
-from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.credentials import load_join
 from torpor.sort.wire.shuffle import send_part
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.sort.kernels.inputs import any_data
 from tests.sort.kernels.oracle import batch, key_of, positions_of, records_of
 from torpor.sort.kernels.batch import batch_of
-from torpor.sort.kernels.boundaries import Boundary
 from torpor.sort.kernels.order import MOST_ROWS, rows_of, sorted_packed
 from torpor.sort.kernels.partition import cuts_of, split
+from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.record import GENSORT, Fixed, Format
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from torpor.sort.errors import Refused, Stale
-from torpor.sort.kernels.boundaries import Boundary
+from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.master import (
     REACTS,
     STAGE_OF,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from torpor.sort.kernels.boundaries import Boundary
+from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.history import durations, lines
 from torpor.sort.machine.reactions import IllegalTransition, Reaction, WrongState
 from torpor.sort.machine.records import Cut, Goal, MergeReport, Sample, ShuffleReport, SortReport, Stage, Terms

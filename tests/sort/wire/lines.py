@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torpor.sort.job.status import JobStatus
 from torpor.sort.machine.records import Goal, PartHeader, Stage, Terms
 from torpor.sort.machine.states import Phase
 from torpor.sort.proof import Proof
-from torpor.sort.status import JobStatus
 from torpor.sort.wire.calls import METHODS, Answering, Kind, answering, handlers
-from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.credentials import Join, make_join
 from torpor.sort.wire.requests import Acknowledged, OwnStatus
-from torpor.sort.wire.serving import Serving, serve
+from torpor.sort.wire.server import Serving, serve
 from torpor.sort.wire.shuffle import Accept, receiving
 
 ANYWHERE = "127.0.0.1:0"

@@ -4,7 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from torpor.sort.kernels.boundaries import Boundary
+from torpor.sort.job.status import JobStatus, WorkerStatus
+from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.history import Transition
 from torpor.sort.machine.records import (
     Beat,
@@ -22,9 +23,8 @@ from torpor.sort.machine.records import (
 )
 from torpor.sort.machine.states import Phase
 from torpor.sort.proof import MODULUS, Proof
-from torpor.sort.status import JobStatus, WorkerStatus
-from torpor.sort.wire import convert
-from torpor.sort.wire.convert import Codec
+from torpor.sort.wire import conversion
+from torpor.sort.wire.conversion import Codec
 from torpor.sort.wire.requests import (
     Abort,
     Acknowledged,
@@ -81,23 +81,23 @@ registration = st.builds(Registration, word, word, perhaps(small), word, word, l
 
 # Every record that crosses the wire by itself, with its codec.
 CROSSES: list[tuple[Codec[Any, Any], st.SearchStrategy[object]]] = [
-    (convert.REGISTER_WORKER, st.builds(RegisterWorker, caller, registration)),
-    (convert.TERMS, st.builds(Terms, word, perhaps(small), small, small, word, large, truth, truth, small)),
-    (convert.SUBMIT_SAMPLE, st.builds(SubmitSample, caller, sample)),
-    (convert.REPORT_PHASE_COMPLETE, st.builds(ReportPhaseComplete, caller, report)),
-    (convert.HEARTBEAT, st.builds(Heartbeat, caller, beat)),
+    (conversion.REGISTER_WORKER, st.builds(RegisterWorker, caller, registration)),
+    (conversion.TERMS, st.builds(Terms, word, perhaps(small), small, small, word, large, truth, truth, small)),
+    (conversion.SUBMIT_SAMPLE, st.builds(SubmitSample, caller, sample)),
+    (conversion.REPORT_PHASE_COMPLETE, st.builds(ReportPhaseComplete, caller, report)),
+    (conversion.HEARTBEAT, st.builds(Heartbeat, caller, beat)),
     (
-        convert.GOAL,
+        conversion.GOAL,
         st.builds(Goal, st.sampled_from(Stage), perhaps(cut), declared, peers, pairs, perhaps(phase), word),
     ),
-    (convert.SET_PARTITION_BOUNDARIES, st.builds(SetPartitionBoundaries, caller, cut, peers)),
-    (convert.START_SHUFFLE, st.builds(StartShuffle, caller, declared, peers)),
-    (convert.START_MERGE, st.builds(StartMerge, caller)),
-    (convert.PART_HEADER, st.builds(PartHeader, word, small, small, small, small, proof, some(large))),
-    (convert.PART_ACKNOWLEDGED, st.builds(PartAcknowledged, truth)),
-    (convert.GET_STATUS, st.builds(GetStatus, caller)),
+    (conversion.SET_PARTITION_BOUNDARIES, st.builds(SetPartitionBoundaries, caller, cut, peers)),
+    (conversion.START_SHUFFLE, st.builds(StartShuffle, caller, declared, peers)),
+    (conversion.START_MERGE, st.builds(StartMerge, caller)),
+    (conversion.PART_HEADER, st.builds(PartHeader, word, small, small, small, small, proof, some(large))),
+    (conversion.PART_ACKNOWLEDGED, st.builds(PartAcknowledged, truth)),
+    (conversion.GET_STATUS, st.builds(GetStatus, caller)),
     (
-        convert.OWN_STATUS,
+        conversion.OWN_STATUS,
         st.builds(
             OwnStatus,
             word,
@@ -114,9 +114,9 @@ CROSSES: list[tuple[Codec[Any, Any], st.SearchStrategy[object]]] = [
         ),
     ),
     (
-        convert.JOB_STATUS,
+        conversion.JOB_STATUS,
         st.builds(JobStatus, word, word, word, word, word, small, some(worker_status), durations, some(transition), word, word),
     ),
-    (convert.ABORT, st.builds(Abort, caller, word)),
-    (convert.ACKNOWLEDGED, st.builds(Acknowledged)),
+    (conversion.ABORT, st.builds(Abort, caller, word)),
+    (conversion.ACKNOWLEDGED, st.builds(Acknowledged)),
 ]

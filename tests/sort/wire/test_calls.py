@@ -6,7 +6,7 @@ import pytest
 
 from tests.sort.wire.lines import ANYWHERE, TIMEOUT_S, answer_to, any_join, control_answers, control_server
 from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
-from torpor.sort.kernels.boundaries import Boundary
+from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.history import Transition
 from torpor.sort.machine.reactions import WrongState
 from torpor.sort.machine.records import Beat, Cut, Peer, Sample, ShuffleReport
@@ -29,7 +29,7 @@ from torpor.sort.wire.calls import (
     answering,
     handlers,
 )
-from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.requests import (
     Abort,
     Caller,
@@ -43,7 +43,7 @@ from torpor.sort.wire.requests import (
     StartShuffle,
     SubmitSample,
 )
-from torpor.sort.wire.serving import serve
+from torpor.sort.wire.server import serve
 
 HISTORY = (Transition("Sorting", "Failed", 1.5, "killed", 2),)
 CALLER = Caller("job", 1, 2)

@@ -19,11 +19,11 @@ from tests.sort.wire.lines import (
 from torpor.sort.errors import Refused, SortError, Unavailable
 from torpor.sort.machine.records import Beat, PartHeader
 from torpor.sort.wire.calls import GET_JOB_STATUS, HEARTBEAT, handlers
-from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.credentials import Join
 from torpor.sort.wire.guard import HEADER
 from torpor.sort.wire.requests import Caller, GetStatus, Heartbeat
-from torpor.sort.wire.serving import serve
+from torpor.sort.wire.server import serve
 from torpor.sort.wire.shuffle import send_part
 
 BEAT = Heartbeat(Caller("job", 0, 1), Beat("Sorting", 20.0))

@@ -11,7 +11,7 @@ import pytest
 from tests.sort.wire.lines import TIMEOUT_S, any_join, data_line, data_server, header
 from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
 from torpor.sort.machine.records import PartHeader
-from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.credentials import save_join
 from torpor.sort.wire.shuffle import refuse_if_not_for, send_part
 
@@ -156,7 +156,7 @@ import sys, time
 from pathlib import Path
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.proof import Proof
-from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.credentials import load_join
 from torpor.sort.wire.shuffle import send_part
 

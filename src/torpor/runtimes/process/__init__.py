@@ -3,7 +3,7 @@
 `ProcessRuntime(data_dir)`; `await start()` sweeps what an earlier life left behind; `await close()` ends everything.
 """
 
-from torpor.runtimes.process.abilities import Ability
+from torpor.runtimes.process.confinement import Ability
 from torpor.runtimes.process.options import Options
 from torpor.runtimes.process.runtime import ProcessRuntime
 

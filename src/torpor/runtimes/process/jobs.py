@@ -15,7 +15,7 @@ from torpor.ports import HomeJob, Progress
 from torpor.runtimes.process import cpu_weight, processes
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
-from torpor.runtimes.process.patience import to_the_end
+from torpor.runtimes.process.timeouts import to_the_end
 
 log = structlog.get_logger()
 

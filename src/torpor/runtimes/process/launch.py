@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from torpor.runtimes.process import pipes
-from torpor.runtimes.process.tools import find
+from torpor.runtimes.process.host_programs import find
 
 # The shell writes itself into each group, then becomes the program: no moment outside, no code of ours between fork and exec.
 JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"'

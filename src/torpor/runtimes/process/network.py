@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from torpor.domain.networks import of_version
-from torpor.runtimes.process.tools import ToolFailed, call, find
+from torpor.runtimes.process.host_programs import ToolFailed, call, find
 
 log = structlog.get_logger()
 

@@ -15,15 +15,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+from torpor import atomic_file
 from torpor.domain.errors import Code, Failed
 from torpor.loops import stop
 from torpor.ports import Program, Progress
-from torpor.runtimes.process import durably, sandbox
+from torpor.runtimes.process import sandbox
+from torpor.runtimes.process.directory_tree import remove_tree
+from torpor.runtimes.process.host_programs import find
 from torpor.runtimes.process.launch import dying_with_us
-from torpor.runtimes.process.places import short
+from torpor.runtimes.process.paths import short
 from torpor.runtimes.process.processes import MARK
-from torpor.runtimes.process.tools import find
-from torpor.runtimes.process.trees import remove_tree
 
 # Whatever says how to reach a package index, and nothing else of ours: installing may run a package's own code.
 PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|\w+_proxy|\w+_PROXY|PIP_\w+|UV_\w+")
@@ -101,9 +102,9 @@ class Programs:
             await self._call([*fill, *program.packages], environment, listeners, aside)
             await asyncio.to_thread(make_relocatable, aside)
             # What is there under its name counts as whole, so its contents come to the disk before the name does.
-            await asyncio.to_thread(durably.flush_file_system, aside)
+            await asyncio.to_thread(atomic_file.flush_file_system, aside)
             await asyncio.to_thread(aside.rename, place)
-            await asyncio.to_thread(durably.flush_directory, self._directory)
+            await asyncio.to_thread(atomic_file.flush_directory, self._directory)
         except OSError as error:
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"cannot install {program.template}: {error}") from error
         finally:

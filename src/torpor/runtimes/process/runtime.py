@@ -22,19 +22,20 @@ from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
 from torpor.loops import begin, stop
 from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
-from torpor.runtimes.process import abilities, agent_client, cgroups, home_size, logs, package_indexes, processes
-from torpor.runtimes.process.abilities import Ability, Confinement, Network
+from torpor.runtimes.process import agent_client, cgroups, home_size, logs, package_indexes, processes
+from torpor.runtimes.process import confinement as abilities
 from torpor.runtimes.process.cgroups import Cgroups
+from torpor.runtimes.process.confinement import Ability, Confinement, Network
+from torpor.runtimes.process.directory_tree import remove_tree
 from torpor.runtimes.process.disk_guard import DiskGuard
+from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.jobs import Job
 from torpor.runtimes.process.network import Veths
 from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.patience import to_the_end
-from torpor.runtimes.process.places import make_run_directory, places, short
+from torpor.runtimes.process.paths import make_run_directory, places, short
 from torpor.runtimes.process.programs import Programs
 from torpor.runtimes.process.supervisor import Equipment, Supervisor
-from torpor.runtimes.process.tools import ToolFailed
-from torpor.runtimes.process.trees import remove_tree
+from torpor.runtimes.process.timeouts import to_the_end
 from torpor.runtimes.process.volume_files import Illegible
 from torpor.runtimes.process.volumes import Volumes
 

@@ -18,19 +18,19 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Ended
 from torpor.inside.program import Orders
 from torpor.ports import Address, Container
-from torpor.runtimes.process import access, agent_client, cpu_weight, pasta, pipes, processes, sandbox
-from torpor.runtimes.process.abilities import Confinement, Network
+from torpor.runtimes.process import agent_client, cpu_weight, pasta, pipes, processes, sandbox, user_access
 from torpor.runtimes.process.cgroups import Cgroups
+from torpor.runtimes.process.confinement import Confinement, Network
+from torpor.runtimes.process.directory_tree import remove_tree
+from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.launch import Spawned, joining
 from torpor.runtimes.process.logs import Log
 from torpor.runtimes.process.network import Veths
 from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.patience import to_the_end
+from torpor.runtimes.process.paths import Places, make_run_directory, short
 from torpor.runtimes.process.placeholders import Known, mentioned
-from torpor.runtimes.process.places import Places, make_run_directory, short
-from torpor.runtimes.process.tools import ToolFailed
-from torpor.runtimes.process.trees import remove_tree
-from torpor.runtimes.process.work import cpu_and_foregrounds
+from torpor.runtimes.process.process_activity import cpu_and_foregrounds
+from torpor.runtimes.process.timeouts import to_the_end
 
 log = structlog.get_logger()
 
@@ -185,7 +185,7 @@ class Supervisor:
     def _argv(self, user: int | None, info_fd: int) -> list[str]:
         confinement, options = self._equipment.confinement, self._equipment.options
         if confinement.bubblewrap is None:
-            return access.agent_argv("start.py")
+            return user_access.agent_argv("start.py")
         room = sandbox.Room(
             home=self._home,
             etc=self._directory / "etc",
@@ -239,7 +239,7 @@ class Supervisor:
             alone=alone,
             own_network=confinement.network is not Network.SHARED,
             limits=self._resource_limits(alone=alone),
-            shown=access.needed(self._home, self._programs) if confinement.shows_folders else (),
+            shown=user_access.needed(self._home, self._programs) if confinement.shows_folders else (),
         )
 
     def _resource_limits(self, *, alone: bool) -> dict[str, int]:

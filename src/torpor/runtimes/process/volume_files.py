@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torpor import atomic_file
 from torpor.domain.errors import Unavailable
 from torpor.domain.records import Marker
-from torpor.runtimes.process import durably
 
 T = TypeVar("T")
 
@@ -92,15 +92,15 @@ def write_marker(volume: Path, marker: Marker) -> None:
     facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
     content = json.dumps(facts).encode()
     if not (volume / HALF_MADE).exists():
-        durably.write(volume / MARKER, content)
+        atomic_file.write(volume / MARKER, content)
         return
-    durably.write(volume / HALF_MADE, content)
+    atomic_file.write(volume / HALF_MADE, content)
     (volume / HALF_MADE).replace(volume / MARKER)
-    durably.flush_directory(volume)
+    atomic_file.flush_directory(volume)
 
 
 def write_opened(volume: Path, revision: int) -> None:
-    durably.write(volume / OPENED, json.dumps({"revision": revision}).encode())
+    atomic_file.write(volume / OPENED, json.dumps({"revision": revision}).encode())
 
 
 def write_epoch(volume: Path, epoch: int) -> None:

@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from torpor import atomic_file
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Marker, SeenVolume
 from torpor.ports import Fence, Home
-from torpor.runtimes.process import durably, volume_files
-from torpor.runtimes.process.places import Places, home_of
-from torpor.runtimes.process.trees import give_tree, remove_tree
+from torpor.runtimes.process import volume_files
+from torpor.runtimes.process.directory_tree import give_tree, remove_tree
+from torpor.runtimes.process.paths import Places, home_of
 from torpor.runtimes.process.volume_files import Illegible
 
 TRAVERSABLE = 0o711
@@ -44,8 +45,8 @@ class Volumes:
             if not self._places.identity.exists():
                 if any(root.iterdir()):
                     raise Unavailable(f"{root} holds something but no .identity; move it away, or restore the file")
-                durably.write(self._places.identity, f"{uuid.uuid4()}\n".encode())
-            durably.write(known, self._places.identity.read_bytes())
+                atomic_file.write(self._places.identity, f"{uuid.uuid4()}\n".encode())
+            atomic_file.write(known, self._places.identity.read_bytes())
         self.require_root()
         # Now: when the disk is full, there may be no room for the directory through which it is cleared.
         with contextlib.suppress(OSError):
@@ -139,8 +140,8 @@ class Volumes:
                 inner.mkdir(mode=0o700)
                 if user is not None:
                     os.chown(inner, user, user)
-            durably.flush_directory(path)
-            durably.flush_directory(path.parent)
+            atomic_file.flush_directory(path)
+            atomic_file.flush_directory(path.parent)
 
     def mark(self, home: Home, marker: Marker) -> None:
         """A marker that names another workspace stays: its owner's files are no one else's."""
@@ -183,7 +184,7 @@ class Volumes:
                 path.rename(grave)
             except FileNotFoundError:
                 return
-            durably.flush_directory(self._places.volumes)
+            atomic_file.flush_directory(self._places.volumes)
 
     def burn(self, grave: Path | None = None) -> None:
         """Remove this grave, or all of them. What cannot be removed now is swept at the next start."""

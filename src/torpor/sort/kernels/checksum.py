@@ -3,7 +3,7 @@
 import numpy as np
 
 from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, LineBatch, Offsets, Words, batch_of
-from torpor.sort.kernels.mixing import avalanche, scattered
+from torpor.sort.kernels.hash_mix import avalanche, scattered
 from torpor.sort.kernels.spans import WIDEST, copy_spans, everywhere
 from torpor.sort.proof import MODULUS, Proof
 from torpor.sort.record import Fixed, Format, Lines

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from torpor.sort.kernels.batch import PREFIX_BYTES, Batch, Offsets, Words
-from torpor.sort.kernels.boundaries import Boundary
 from torpor.sort.kernels.order import PACKED_BITS, ROW_MASK
+from torpor.sort.kernels.partition_boundaries import Boundary
 
 
 @dataclass(frozen=True, slots=True, eq=False)

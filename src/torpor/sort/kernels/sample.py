@@ -6,7 +6,7 @@ from hashlib import blake2b
 import numpy as np
 
 from torpor.sort.kernels.batch import Offsets
-from torpor.sort.kernels.mixing import scattered
+from torpor.sort.kernels.hash_mix import scattered
 
 
 def positions(records: int, count: int, seed: int) -> Offsets:

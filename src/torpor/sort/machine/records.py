@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from torpor.sort.kernels.boundaries import Boundary
+from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.states import Phase
 from torpor.sort.proof import Proof
 

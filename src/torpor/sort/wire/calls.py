@@ -7,10 +7,10 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
+from torpor.sort.job.status import JobStatus
 from torpor.sort.machine.records import Goal, PartHeader, Terms
-from torpor.sort.status import JobStatus
-from torpor.sort.wire import convert
-from torpor.sort.wire.convert import Codec
+from torpor.sort.wire import conversion
+from torpor.sort.wire.conversion import Codec
 from torpor.sort.wire.failures import answered
 from torpor.sort.wire.requests import (
     Abort,
@@ -52,29 +52,31 @@ class Method(Generic[Request, Answer]):
         return f"/{PACKAGE}.{self.service}/{self.name}"
 
 
-REGISTER_WORKER: Method[RegisterWorker, Terms] = Method("Master", "RegisterWorker", convert.REGISTER_WORKER, convert.TERMS)
+REGISTER_WORKER: Method[RegisterWorker, Terms] = Method(
+    "Master", "RegisterWorker", conversion.REGISTER_WORKER, conversion.TERMS
+)
 SUBMIT_SAMPLE: Method[SubmitSample, Acknowledged] = Method(
-    "Master", "SubmitSample", convert.SUBMIT_SAMPLE, convert.ACKNOWLEDGED
+    "Master", "SubmitSample", conversion.SUBMIT_SAMPLE, conversion.ACKNOWLEDGED
 )
 REPORT_PHASE_COMPLETE: Method[ReportPhaseComplete, Acknowledged] = Method(
-    "Master", "ReportPhaseComplete", convert.REPORT_PHASE_COMPLETE, convert.ACKNOWLEDGED
+    "Master", "ReportPhaseComplete", conversion.REPORT_PHASE_COMPLETE, conversion.ACKNOWLEDGED
 )
-HEARTBEAT: Method[Heartbeat, Goal] = Method("Master", "Heartbeat", convert.HEARTBEAT, convert.GOAL)
-GET_JOB_STATUS: Method[GetStatus, JobStatus] = Method("Master", "GetStatus", convert.GET_STATUS, convert.JOB_STATUS)
-ABORT_JOB: Method[Abort, Acknowledged] = Method("Master", "Abort", convert.ABORT, convert.ACKNOWLEDGED)
+HEARTBEAT: Method[Heartbeat, Goal] = Method("Master", "Heartbeat", conversion.HEARTBEAT, conversion.GOAL)
+GET_JOB_STATUS: Method[GetStatus, JobStatus] = Method("Master", "GetStatus", conversion.GET_STATUS, conversion.JOB_STATUS)
+ABORT_JOB: Method[Abort, Acknowledged] = Method("Master", "Abort", conversion.ABORT, conversion.ACKNOWLEDGED)
 
 SET_PARTITION_BOUNDARIES: Method[SetPartitionBoundaries, Acknowledged] = Method(
-    "Worker", "SetPartitionBoundaries", convert.SET_PARTITION_BOUNDARIES, convert.ACKNOWLEDGED
+    "Worker", "SetPartitionBoundaries", conversion.SET_PARTITION_BOUNDARIES, conversion.ACKNOWLEDGED
 )
 START_SHUFFLE: Method[StartShuffle, Acknowledged] = Method(
-    "Worker", "StartShuffle", convert.START_SHUFFLE, convert.ACKNOWLEDGED
+    "Worker", "StartShuffle", conversion.START_SHUFFLE, conversion.ACKNOWLEDGED
 )
-START_MERGE: Method[StartMerge, Acknowledged] = Method("Worker", "StartMerge", convert.START_MERGE, convert.ACKNOWLEDGED)
+START_MERGE: Method[StartMerge, Acknowledged] = Method("Worker", "StartMerge", conversion.START_MERGE, conversion.ACKNOWLEDGED)
 SHUFFLE_DATA: Method[PartHeader, PartAcknowledged] = Method(
-    "Worker", "ShuffleData", convert.PART_HEADER, convert.PART_ACKNOWLEDGED, Kind.PART
+    "Worker", "ShuffleData", conversion.PART_HEADER, conversion.PART_ACKNOWLEDGED, Kind.PART
 )
-GET_WORKER_STATUS: Method[GetStatus, OwnStatus] = Method("Worker", "GetStatus", convert.GET_STATUS, convert.OWN_STATUS)
-ABORT_WORKER: Method[Abort, Acknowledged] = Method("Worker", "Abort", convert.ABORT, convert.ACKNOWLEDGED)
+GET_WORKER_STATUS: Method[GetStatus, OwnStatus] = Method("Worker", "GetStatus", conversion.GET_STATUS, conversion.OWN_STATUS)
+ABORT_WORKER: Method[Abort, Acknowledged] = Method("Worker", "Abort", conversion.ABORT, conversion.ACKNOWLEDGED)
 
 METHODS: tuple[Method[Any, Any], ...] = (
     REGISTER_WORKER,

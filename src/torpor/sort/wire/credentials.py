@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from torpor.sort.data.files import sync_directory
 from torpor.sort.errors import Broken, Refused
-from torpor.sort.files import sync_directory
 
 JOIN = "join.json"
 NAME = "torpor-sort"

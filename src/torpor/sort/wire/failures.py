@@ -7,7 +7,7 @@ from typing import Never, TypeVar
 import grpc
 
 from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
-from torpor.sort.wire.convert import text
+from torpor.sort.wire.conversion import text
 
 CODE = "torpor-code"
 STRANGER = "stranger"

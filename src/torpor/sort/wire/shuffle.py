@@ -9,7 +9,7 @@ import grpc
 from torpor.sort.errors import Broken, Refused, Unavailable
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.wire.calls import SHUFFLE_DATA, Answering
-from torpor.sort.wire.connecting import Connection
+from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.failures import answered
 from torpor.sort.wire.requests import PartAcknowledged
 

@@ -1,6 +1,6 @@
 // Which controllers cannot confine workspaces, and what is true where none is named?
 
-import type { Confinement } from "./wire.ts";
+import type { Confinement } from "./api-types.ts";
 
 export const lacking = (controllers: Confinement[]): Confinement[] => controllers.filter((one) => one.missing.length > 0);
 

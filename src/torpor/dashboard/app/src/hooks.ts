@@ -1,7 +1,7 @@
 // What do the pages' parts do again and again?
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { ask } from "./asking.ts";
+import { ask } from "./api-client.ts";
 
 export function words(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

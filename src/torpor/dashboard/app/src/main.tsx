@@ -1,9 +1,9 @@
 // Where does the page begin?
 
 import { render } from "preact";
-import { useKept } from "./keeping.ts";
-import { begin, connection, signed } from "./living.ts";
-import "./look.css";
+import { useKept } from "./observable.ts";
+import { begin, connection, signed } from "./session.ts";
+import "./style.css";
 import { here, Link } from "./navigation.tsx";
 import { Account } from "./pages/Account.tsx";
 import { Activity } from "./pages/Activity.tsx";
@@ -14,9 +14,9 @@ import { Users } from "./pages/Users.tsx";
 import { WorkspacePage } from "./pages/WorkspacePage.tsx";
 import { Workspaces } from "./pages/Workspaces.tsx";
 import { Frame } from "./parts/Frame.tsx";
-import { Moon } from "./parts/Moon.tsx";
-import type { Place } from "./places.ts";
-import type { Me } from "./wire.ts";
+import { Moon } from "./parts/StatusIcon.tsx";
+import type { Place } from "./routes.ts";
+import type { Me } from "./api-types.ts";
 
 function App() {
   const who = useKept(signed);

@@ -1,8 +1,8 @@
 // Where is somebody on the page, and how do they get elsewhere?
 
 import type { ComponentChildren } from "preact";
-import { kept } from "./keeping.ts";
-import { path, place, type Place } from "./places.ts";
+import { kept } from "./observable.ts";
+import { path, place, type Place } from "./routes.ts";
 
 export const here = kept<Place>(place(location.pathname));
 

@@ -1,6 +1,6 @@
 // Which provider does a workspace wait for that cannot be reached?
 
-import type { Condition, Workspace } from "./wire.ts";
+import type { Condition, Workspace } from "./api-types.ts";
 
 /** Reasons of the condition `policy.healthy`; a test compares them with the source of those. */
 export const OUTAGES = ["ArchiveStoreOut", "RuntimeOut"];

@@ -6,8 +6,8 @@
 import { FitAddon } from "@xterm/addon-fit";
 import { Terminal, type ITheme } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
-import { withoutInlineStyles } from "./inlinestyles.ts";
-import { sleepLine } from "./warnings.ts";
+import { withoutInlineStyles } from "./inline-styles.ts";
+import { sleepLine } from "./sleep-warnings.ts";
 
 withoutInlineStyles();
 

@@ -1,6 +1,6 @@
 // Light, dark, or as the system has it?
 
-import { kept } from "./keeping.ts";
+import { kept } from "./observable.ts";
 
 export type Theme = "system" | "light" | "dark";
 

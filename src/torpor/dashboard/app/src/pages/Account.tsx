@@ -1,14 +1,14 @@
 // Who am I here, where am I signed in, and which programs act for me?
 
 import { useState } from "preact/hooks";
-import { ask } from "../asking.ts";
-import { browser } from "../browsers.ts";
+import { ask } from "../api-client.ts";
+import { browser } from "../user-agent.ts";
 import { useAsked, useDoing, useNow, useTitle } from "../hooks.ts";
-import { out } from "../living.ts";
+import { out } from "../session.ts";
 import { Badge, Button, Card, Choice, Copyable, TextField, Waiting, When, Wrong } from "../parts/controls.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
-import type { Me, Scope, Session, Token } from "../wire.ts";
-import { SCOPE_SAYS } from "../words.ts";
+import type { Me, Scope, Session, Token } from "../api-types.ts";
+import { SCOPE_SAYS } from "../labels.ts";
 
 export function Account({ me }: { me: Me }) {
   useTitle("Account");

@@ -1,13 +1,13 @@
 // Who did what, when, and from where?
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask } from "../asking.ts";
-import { browser } from "../browsers.ts";
+import { ask } from "../api-client.ts";
+import { browser } from "../user-agent.ts";
 import { useNow, useTitle, words } from "../hooks.ts";
 import { Link } from "../navigation.tsx";
 import { Badge, Button, Waiting, When, Wrong } from "../parts/controls.tsx";
-import type { AuditEntry, Me, Page } from "../wire.ts";
-import { DEED_SAYS } from "../words.ts";
+import type { AuditEntry, Me, Page } from "../api-types.ts";
+import { DEED_SAYS } from "../labels.ts";
 
 export function Activity({ me }: { me: Me }) {
   useTitle("Activity");

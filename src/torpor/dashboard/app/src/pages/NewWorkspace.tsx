@@ -1,13 +1,13 @@
 // What should a new workspace be?
 
 import { useRef, useState } from "preact/hooks";
-import { words } from "../commandline.ts";
+import { words } from "../command-line.ts";
 import { useAsked, useDoing } from "../hooks.ts";
 import { Field, TextField, Waiting } from "../parts/controls.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import type { Template, Workspace } from "../wire.ts";
-import { create } from "../wishing.ts";
+import type { Template, Workspace } from "../api-types.ts";
+import { create } from "../commands.ts";
 
 export function NewWorkspace({ onClose, onMade }: { onClose: () => void; onMade: (made: Workspace) => void }) {
   const { said, wrong } = useAsked<{ items: Template[] }>("/templates");

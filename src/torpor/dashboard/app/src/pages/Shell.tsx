@@ -1,18 +1,18 @@
 // How does somebody type in a workspace, from the page?
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { may } from "../acting.ts";
+import { may } from "../actions.ts";
 import { useDoing, useTitle } from "../hooks.ts";
-import { named } from "../house.ts";
-import { useKept } from "../keeping.ts";
-import { house } from "../living.ts";
+import { named } from "../workspace-list.ts";
+import { useKept } from "../observable.ts";
+import { house } from "../session.ts";
 import { Link } from "../navigation.tsx";
 import { Button, Waiting, Wrong } from "../parts/controls.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import { Moon } from "../parts/Moon.tsx";
-import type { Me, Workspace } from "../wire.ts";
-import { PHASE_SAYS } from "../words.ts";
-import { wish } from "../wishing.ts";
+import { Moon } from "../parts/StatusIcon.tsx";
+import type { Me, Workspace } from "../api-types.ts";
+import { PHASE_SAYS } from "../labels.ts";
+import { wish } from "../commands.ts";
 import { sayMoving } from "./Workspaces.tsx";
 
 export function Shell({ me, name }: { me: Me; name: string }) {

@@ -2,11 +2,11 @@
 
 import { useState } from "preact/hooks";
 import { useAsked, useDoing, useTitle } from "../hooks.ts";
-import { signIn } from "../living.ts";
+import { signIn } from "../session.ts";
 import { Button, TextField, Wrong } from "../parts/controls.tsx";
-import { Night } from "../parts/Night.tsx";
-import { wanted } from "../places.ts";
-import type { SignInWays } from "../wire.ts";
+import { Night } from "../parts/SignInBackground.tsx";
+import { wanted } from "../routes.ts";
+import type { SignInWays } from "../api-types.ts";
 
 export function SignIn({ why }: { why: string }) {
   useTitle("Sign in");

@@ -1,19 +1,19 @@
 // How is the installation, who runs what, and what would be collected?
 
-import { isMoving } from "../acting.ts";
-import { ask } from "../asking.ts";
+import { isMoving } from "../actions.ts";
+import { ask } from "../api-client.ts";
 import { lacking, summary } from "../confinement.ts";
 import { useAsked, useDoing, useNow, useTitle } from "../hooks.ts";
-import { inOrder } from "../house.ts";
-import { useKept } from "../keeping.ts";
-import { house, limits } from "../living.ts";
+import { inOrder } from "../workspace-list.ts";
+import { useKept } from "../observable.ts";
+import { house, limits } from "../session.ts";
 import { Link } from "../navigation.tsx";
 import { Badge, Button, Card, Waiting, When, Wrong } from "../parts/controls.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import { Moon } from "../parts/Moon.tsx";
+import { Moon } from "../parts/StatusIcon.tsx";
 import { size } from "../sizes.ts";
-import type { CollectionPreview, Confinement, Latch, Member, Readiness, Workspace } from "../wire.ts";
-import { PHASE_SAYS } from "../words.ts";
+import type { CollectionPreview, Confinement, Latch, Member, Readiness, Workspace } from "../api-types.ts";
+import { PHASE_SAYS } from "../labels.ts";
 import { sayMoving } from "./Workspaces.tsx";
 
 export function System() {

@@ -1,11 +1,11 @@
 // Who may come in at all?
 
 import { useEffect, useState } from "preact/hooks";
-import { ask, askForAll } from "../asking.ts";
+import { ask, askForAll } from "../api-client.ts";
 import { useDoing, useNow, useTitle } from "../hooks.ts";
 import { Badge, Button, TextField, Waiting, When, Wrong } from "../parts/controls.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
-import type { Me, User } from "../wire.ts";
+import type { Me, User } from "../api-types.ts";
 
 export function Users({ me }: { me: Me }) {
   useTitle("Users");

@@ -1,28 +1,28 @@
 // What is there to know about one workspace, and what can be done with it?
 
 import { useState } from "preact/hooks";
-import { isMoving, may } from "../acting.ts";
-import { of } from "../asking.ts";
+import { isMoving, may } from "../actions.ts";
+import { of } from "../api-client.ts";
 import { useAsked, useDoing, useNow, useTitle } from "../hooks.ts";
-import { named } from "../house.ts";
-import { useKept } from "../keeping.ts";
-import { house } from "../living.ts";
+import { named } from "../workspace-list.ts";
+import { useKept } from "../observable.ts";
+import { house } from "../session.ts";
 import { go, Link } from "../navigation.tsx";
-import { Actions } from "../parts/Acting.tsx";
+import { Actions } from "../parts/ActionButtons.tsx";
 import { Badge, Button, Card, Copyable, Waiting, When, Wrong } from "../parts/controls.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import { Moon } from "../parts/Moon.tsx";
+import { Moon } from "../parts/StatusIcon.tsx";
 import { ttl } from "../time.ts";
-import type { Archive, Me, Operation, Workspace } from "../wire.ts";
+import type { Archive, Me, Operation, Workspace } from "../api-types.ts";
 import { size } from "../sizes.ts";
 import { outage } from "../outage.ts";
-import { CONDITION_SAYS, PHASE_MEANS, PHASE_SAYS, WISH_SAYS } from "../words.ts";
-import { Explained } from "./workspace/Explained.tsx";
+import { CONDITION_SAYS, PHASE_MEANS, PHASE_SAYS, WISH_SAYS } from "../labels.ts";
+import { Explained } from "./workspace/Problems.tsx";
 import { History } from "./workspace/History.tsx";
-import { Holds } from "./workspace/Holds.tsx";
+import { Holds } from "./workspace/KeepAwake.tsx";
 import { Log } from "./workspace/Log.tsx";
 import { Sharing } from "./workspace/Sharing.tsx";
-import { Times } from "./workspace/Times.tsx";
+import { Times } from "./workspace/Settings.tsx";
 import { Progress, sayMoving } from "./Workspaces.tsx";
 
 export function WorkspacePage({ me, name }: { me: Me; name: string }) {

@@ -1,22 +1,22 @@
 // Which workspaces are there, and what are they doing?
 
 import { useState } from "preact/hooks";
-import { ACTION_SAYS, access, isMoving } from "../acting.ts";
-import { askForAll } from "../asking.ts";
+import { ACTION_SAYS, access, isMoving } from "../actions.ts";
+import { askForAll } from "../api-client.ts";
 import { useDoing, useNow, useTitle } from "../hooks.ts";
-import { inOrder } from "../house.ts";
-import { useKept } from "../keeping.ts";
-import { house, limits } from "../living.ts";
+import { inOrder } from "../workspace-list.ts";
+import { useKept } from "../observable.ts";
+import { house, limits } from "../session.ts";
 import { go, Link } from "../navigation.tsx";
-import { Actions } from "../parts/Acting.tsx";
+import { Actions } from "../parts/ActionButtons.tsx";
 import { Command } from "../parts/Command.tsx";
 import { Badge, Button, Waiting, When, Wrong } from "../parts/controls.tsx";
-import { Moon } from "../parts/Moon.tsx";
+import { Moon } from "../parts/StatusIcon.tsx";
 import { outage, outageWords } from "../outage.ts";
-import type { Me, Workspace } from "../wire.ts";
+import type { Me, Workspace } from "../api-types.ts";
 import { size } from "../sizes.ts";
-import { diskTrouble, OPERATION_SAYS, PHASE_SAYS } from "../words.ts";
-import { undelete } from "../wishing.ts";
+import { diskTrouble, OPERATION_SAYS, PHASE_SAYS } from "../labels.ts";
+import { undelete } from "../commands.ts";
 import { NewWorkspace } from "./NewWorkspace.tsx";
 
 const FILTER_FROM = 7;

@@ -3,13 +3,13 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useDoing } from "../hooks.ts";
-import { useKept } from "../keeping.ts";
-import { connection, house, signOut } from "../living.ts";
+import { useKept } from "../observable.ts";
+import { connection, house, signOut } from "../session.ts";
 import { here, Link } from "../navigation.tsx";
-import { news } from "../news.ts";
-import type { Place } from "../places.ts";
+import { news } from "../announcements.ts";
+import type { Place } from "../routes.ts";
 import { nextTheme, theme, type Theme } from "../theme.ts";
-import type { Me } from "../wire.ts";
+import type { Me } from "../api-types.ts";
 import { Button, Wrong } from "./controls.tsx";
 import { Icon, type IconName } from "./Icon.tsx";
 import { SleepBanners } from "./SleepBanners.tsx";

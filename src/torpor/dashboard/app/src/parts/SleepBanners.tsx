@@ -1,14 +1,14 @@
 // Which workspaces are about to be stopped, and how are they kept awake?
 
-import { may } from "../acting.ts";
+import { may } from "../actions.ts";
 import { useDoing, useNow } from "../hooks.ts";
-import { useKept } from "../keeping.ts";
-import { house } from "../living.ts";
+import { useKept } from "../observable.ts";
+import { house } from "../session.ts";
 import { here, Link } from "../navigation.tsx";
 import { exactly } from "../time.ts";
-import { bannerWords, sleepingSoon, type Warned } from "../warnings.ts";
-import type { Me } from "../wire.ts";
-import { keepAwake } from "../wishing.ts";
+import { bannerWords, sleepingSoon, type Warned } from "../sleep-warnings.ts";
+import type { Me } from "../api-types.ts";
+import { keepAwake } from "../commands.ts";
 import { Button, Wrong } from "./controls.tsx";
 import { Icon } from "./Icon.tsx";
 

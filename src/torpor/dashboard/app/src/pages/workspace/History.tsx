@@ -2,12 +2,12 @@
 
 import { useState } from "preact/hooks";
 import { Badge, Button, Card, Waiting, When } from "../../parts/controls.tsx";
-import { SleepChart } from "../../parts/SleepChart.tsx";
-import { barLength } from "../../sleepchart.ts";
+import { SleepChart } from "../../parts/StatusChart.tsx";
+import { barLength } from "../../status-chart.ts";
 import { size } from "../../sizes.ts";
 import { duration } from "../../time.ts";
-import type { Operation, Phase } from "../../wire.ts";
-import { OPERATION_NAME, OUTCOME_SAYS } from "../../words.ts";
+import type { Operation, Phase } from "../../api-types.ts";
+import { OPERATION_NAME, OUTCOME_SAYS } from "../../labels.ts";
 
 const SHOWN_AT_FIRST = 8;
 

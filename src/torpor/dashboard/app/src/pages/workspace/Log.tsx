@@ -1,10 +1,10 @@
 // What did its program write?
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { of } from "../../asking.ts";
+import { of } from "../../api-client.ts";
 import { useAsked } from "../../hooks.ts";
 import { Button, Card } from "../../parts/controls.tsx";
-import type { Workspace } from "../../wire.ts";
+import type { Workspace } from "../../api-types.ts";
 
 const FOLLOW_MS = 3000;
 

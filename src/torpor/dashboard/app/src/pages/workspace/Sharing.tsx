@@ -1,12 +1,12 @@
 // With whom is it shared, and what may they do?
 
 import { useState } from "preact/hooks";
-import { may } from "../../acting.ts";
-import { ask, of } from "../../asking.ts";
+import { may } from "../../actions.ts";
+import { ask, of } from "../../api-client.ts";
 import { useDoing } from "../../hooks.ts";
-import { show } from "../../living.ts";
+import { show } from "../../session.ts";
 import { Button, Card, Choice, TextField, Wrong } from "../../parts/controls.tsx";
-import type { Me, Role, Workspace } from "../../wire.ts";
+import type { Me, Role, Workspace } from "../../api-types.ts";
 
 const ROLES: readonly (readonly [Role, string])[] = [
   ["use", "use: open it, run commands"],

@@ -1,0 +1,134 @@
+"""How does the API describe itself?
+
+OpenAPI, with what the framework cannot know: who may make each call (`route_access`), by what they are recognised, and which
+refusals it may meet with. `tests/api/test_schema.py` holds the running API against it.
+"""
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from torpor.api.refusals import HTTP_CODES, PROBLEM, PROBLEM_SCHEMA, STATUS_OF
+from torpor.api.route_access import ONE, RULES, V1, Administrator, Anybody, Near, Path, Rule, Somebody
+from torpor.domain.access import NEEDS, Access
+
+# What a call may be refused for, besides what its rule says and what its own parameters and body must be.
+REFUSES: Mapping[Path, tuple[str, ...]] = {
+    ("POST", f"{V1}/login"): ("bad_credentials", "cross_site", "too_many_sign_ins"),
+    ("POST", f"{V1}/me/password"): ("wrong_password", "bad_password", "too_many_sign_ins"),
+    ("DELETE", f"{V1}/sessions/{{session}}"): ("not_found",),
+    ("POST", f"{V1}/tokens"): ("bad_token", "too_many_tokens"),
+    ("DELETE", f"{V1}/tokens/{{token}}"): ("not_found",),
+    ("POST", f"{V1}/users"): ("bad_username", "bad_password", "name_taken", "unconfined"),
+    ("GET", f"{V1}/users"): ("bad_cursor",),
+    ("GET", f"{V1}/users/{{user}}"): ("not_found",),
+    ("PATCH", f"{V1}/users/{{user}}"): ("not_found", "bad_password", "last_administrator", "unconfined"),
+    ("POST", f"{V1}/users/{{user}}/sign-out"): ("not_found",),
+    ("GET", f"{V1}/workspaces"): ("bad_cursor",),
+    ("POST", f"{V1}/workspaces"): (
+        "name_taken", "name_reserved", "bad_name", "bad_ttl", "unknown_template", "command_not_taken", "command_required",
+        "command_invalid", "bad_before_sleep", "limit_reached", "disk_low", "key_reused",
+    ),
+    ("PATCH", ONE): (
+        "is_deleted", "name_taken", "name_reserved", "bad_name", "bad_ttl", "bad_before_sleep", "limit_reached", "disk_low",
+    ),
+    ("POST", f"{ONE}/undelete"): ("not_deleted", "purged", "archive_collected", "name_taken", "name_reserved"),
+    ("POST", f"{ONE}/recover"): (
+        "not_in_error", "is_deleted", "say_which_way", "archive_collected", "bad_recovery", "no_such_archive",
+    ),
+    ("GET", f"{ONE}/operations"): ("bad_cursor",),
+    ("POST", f"{ONE}/exec"): ("not_running", "output_too_large", "took_too_long"),
+    ("POST", f"{ONE}/leases"): ("is_deleted", "bad_lease"),
+    ("DELETE", f"{ONE}/leases/{{lease_id}}"): ("forbidden",),
+    ("PUT", f"{ONE}/shares/{{username}}"): ("is_deleted", "bad_share", "unknown_user"),
+    ("GET", f"{ONE}/events"): ("bad_event_id", "too_many_streams"),
+    ("GET", f"{V1}/events"): ("bad_event_id", "too_many_streams"),
+    ("GET", f"{V1}/audit"): ("bad_cursor",),
+    ("POST", f"{V1}/latches/{{provider}}/release"): ("not_found",),
+}  # fmt: skip
+
+# These ask a provider, which may answer that it did not manage.
+ASKS_A_PROVIDER: frozenset[Path] = frozenset({("POST", f"{ONE}/exec"), ("GET", f"{ONE}/logs"), ("GET", f"{V1}/gc")})
+
+SIGNED_IN: list[dict[str, list[str]]] = [{"token": []}, {"session": []}]
+_CONTENT = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+_HEADERS: Mapping[int, dict[str, Any]] = {
+    401: {"WWW-Authenticate": {"schema": {"type": "string"}}},
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
+}
+
+
+def describe(app: FastAPI, *, cookie: str) -> dict[str, Any]:
+    schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    components = schema.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    # How the framework itself would answer; here it is a problem like any other.
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
+    schemas["Problem"] = PROBLEM_SCHEMA
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": cookie},
+    }
+    for path, calls in schema["paths"].items():
+        for method, call in calls.items():
+            _describe_call((method.upper(), path), call)
+    return schema
+
+
+def _describe_call(path: Path, call: dict[str, Any]) -> None:
+    rule = RULES[path]
+    call["security"] = [] if isinstance(rule, Anybody) else SIGNED_IN
+    for parameter in call.get("parameters", ()):
+        parameter["schema"] = _if_there(parameter["schema"])
+    answers = call["responses"]
+    may_be_invalid = answers.pop("422", None) is not None
+    if path[1].startswith(V1):
+        codes = {*_of_rule(rule), *REFUSES.get(path, ()), *(("bad_request",) if may_be_invalid else ())}
+        answers |= _problems(codes)
+        answers["503"] = _problem(HTTPStatus.SERVICE_UNAVAILABLE, ["unavailable"])
+    if "requestBody" in call:
+        answers["413"] = _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [HTTP_CODES[413]])
+    if path in ASKS_A_PROVIDER:
+        answers["502"] = _problem(HTTPStatus.BAD_GATEWAY, ["a provider did not manage; `code` is its own word for it"])
+
+
+def _if_there(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out is never null: there is no way to say that in an address or a header."""
+    said = [variant for variant in schema.get("anyOf", ()) if variant != {"type": "null"}]
+    if len(said) != 1:
+        return schema
+    return {**{name: value for name, value in schema.items() if name != "anyOf"}, **said[0]}
+
+
+def _of_rule(rule: Rule) -> Iterable[str]:
+    match rule:
+        case Anybody():
+            return
+        case Somebody(scope):
+            if scope is not None:
+                yield "scope_missing"
+        case Near(deed):
+            yield from ("not_found", "scope_missing")
+            if NEEDS[deed][0] > Access.USE:
+                yield "forbidden"
+        case Administrator():
+            yield from ("forbidden", "scope_missing")
+    yield from ("unauthorized", "cross_site")
+
+
+def _problems(codes: Iterable[str]) -> dict[str, Any]:
+    by_status: dict[int, list[str]] = {}
+    for code in sorted(codes):
+        by_status.setdefault(STATUS_OF[code], []).append(code)
+    return {str(status): _problem(status, found) for status, found in sorted(by_status.items())}
+
+
+def _problem(status: int, codes: list[str]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": ", ".join(codes), "content": _CONTENT}
+    return answer | ({"headers": _HEADERS[status]} if status in _HEADERS else {})

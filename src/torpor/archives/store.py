@@ -1,0 +1,425 @@
+"""Where do archives lie, and what do that store's errors mean?
+
+One URL names the store: `file:///directory`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. Everything
+that is particular to a store, and every foreign error, ends in this file.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from torpor.archives.blocking_calls import Threads
+from torpor.archives.entries import Differs
+from torpor.domain.errors import Code, Failed, Refused
+from torpor.domain.names import is_id
+
+WINDOW_BYTES = 8 << 20
+"""LocalStore's streaming GET is slow, and a window can be asked for again when it fails: read in windows everywhere."""
+PART_BYTES = 16 << 20
+"""S3 takes at most 10 000 parts of an object: 160 GB squeezed."""
+PARTS_AT_ONCE = 2
+LISTED_AT_ONCE = 1000
+IDENTITY = ".torpor-store"
+"""The object that tells a store from any other: an id, written once."""
+PAUSES_S = (0.2, 1.0)
+"""Between the tries of one call: three in all."""
+
+CLOUD_SCHEMES = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
+# Options that concern the connection rather than the store, by obstore's names.
+CONNECTION_OPTIONS = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "timeout",
+        "proxy_url",
+        "proxy_ca_certificate",
+        "user_agent",
+    }
+)
+
+# What each foreign error means when it is not about this one object; the second says whether trying again may help.
+ERROR_MEANS: dict[type[BaseError], tuple[Code, bool]] = {
+    PermissionDeniedError: (Code.S3_ACCESS_ERROR, False),
+    UnauthenticatedError: (Code.S3_ACCESS_ERROR, False),
+    NotSupportedError: (Code.S3_ACCESS_ERROR, False),
+    InvalidPathError: (Code.S3_ACCESS_ERROR, False),
+    UnknownConfigurationKeyError: (Code.S3_ACCESS_ERROR, False),
+    BaseError: (Code.S3_ACCESS_ERROR, True),
+}
+# Errors whose text does not always give the status.
+STATUS_OF: dict[type[BaseError], int] = {PermissionDeniedError: 403, UnauthenticatedError: 401}
+# A directory on this machine tells its troubles as "(os error N)" in the text of a GenericError.
+OS_ERROR_MEANS: dict[int, tuple[Code, bool]] = {
+    errno.ENOSPC: (Code.DISK_FULL, False),
+    errno.EDQUOT: (Code.DISK_FULL, False),
+    errno.EFBIG: (Code.DISK_FULL, False),
+    errno.EACCES: (Code.S3_ACCESS_ERROR, False),
+    errno.EPERM: (Code.S3_ACCESS_ERROR, False),
+    errno.EROFS: (Code.S3_ACCESS_ERROR, False),
+    errno.ENOTDIR: (Code.S3_ACCESS_ERROR, False),
+}
+
+
+class Transient(Failed):
+    """The store did not answer this time; the same call may succeed later."""
+
+
+class Missing(Differs):
+    """An object is not there."""
+
+
+class Digest(Protocol):
+    def update(self, data: memoryview, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A store's URL, understood but not visited."""
+
+    url: str
+    directory: Path | None
+    """For file: URLs."""
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        allowed = "file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise Refused("bad_archive_url", f"the archive URL cannot be read ({error}); expected {allowed}") from error
+        if parts.username is not None or parts.password is not None:
+            raise Refused(
+                "bad_archive_url", "the archive URL contains a user or password; secrets belong in the store's options"
+            )
+        if parts.query or parts.fragment:
+            raise Refused("bad_archive_url", f"the archive URL has something after ? or #; expected {allowed}")
+        if parts.scheme == "file":
+            if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+                raise Refused("bad_archive_url", f"{url!r} does not name an absolute directory; expected {allowed}")
+            return cls(url, Path(unquote(parts.path)))
+        if parts.scheme in CLOUD_SCHEMES:
+            if not parts.netloc:
+                raise Refused("bad_archive_url", f"{url!r} names no bucket or container; expected {allowed}")
+            return cls(url, None)
+        raise Refused("bad_archive_url", f"{url!r} is not an archive URL; expected {allowed}")
+
+
+@dataclass(slots=True)
+class Place:
+    """A store that can be asked. Each verb tries three times when the store does not answer."""
+
+    address: Address
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    pauses_s: tuple[float, ...] = PAUSES_S
+    _store: ObjectStore | None = field(default=None, repr=False)
+
+    @property
+    def store(self) -> ObjectStore:
+        if self._store is None:
+            self._store = self._open()
+        return self._store
+
+    def _open(self) -> ObjectStore:
+        directory = self.address.directory
+        if directory is not None:
+            # Never made here: where a disk should be mounted and is not, an empty directory would pass for a store.
+            if not directory.is_dir():
+                raise Failed(
+                    Code.S3_ACCESS_ERROR, f"the archive directory {str(directory)!r} is not there; mount it, or make it"
+                )
+            return LocalStore(directory)
+        options = {_option(name): value for name, value in self.options.items()}
+        connection: dict[str, Any] = {name: options[name] for name in options if name in CONNECTION_OPTIONS}
+        config: dict[str, Any] = {name: options[name] for name in options if name not in CONNECTION_OPTIONS}
+        # Three tries are ours to count; the client's own must be done before anybody doubts that we live.
+        retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}
+        visit: Any = from_url  # typed for each store by itself; ours is known by its URL only
+        try:
+            opened: ObjectStore = visit(self.address.url, config=config, client_options=connection, retry_config=retry)
+        except (BaseError, ValueError) as error:
+            raise Refused("bad_archive_url", f"the archive store cannot be used: {_first_line(error)}") from error
+        return opened
+
+    # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def size(self, path: str) -> int | None:
+        """How long an object is; None when there is none."""
+        try:
+            return self._tried(path, lambda: obstore.head(self.store, path)["size"])
+        except Missing:
+            return None
+
+    def windows(
+        self, path: str, size: int, digest: Digest | None = None, *, window_bytes: int = WINDOW_BYTES
+    ) -> Iterator[memoryview]:
+        """An object's bytes, the next window on its way while the last is worked on; `digest` sees them all."""
+
+        def window(start: int) -> memoryview:
+            length = min(window_bytes, size - start)
+            found = self._tried(path, lambda: memoryview(obstore.get_range(self.store, path, start=start, length=length)))
+            if len(found) != length:
+                raise Differs(f"{path} is cut off", object=path)
+            if digest is not None:
+                digest.update(found)
+            return found
+
+        ahead = Threads(1)
+        try:
+            coming = ahead.submit(partial(window, 0)) if size else None
+            for start in range(window_bytes, size + window_bytes, window_bytes):
+                assert coming is not None
+                arrived = coming.result()
+                coming = ahead.submit(partial(window, start)) if start < size else None
+                yield arrived
+        finally:
+            # Not waited for: whoever stops in the middle, or is stopped, may do so because nothing comes.
+            ahead.close()
+
+    def write(self, path: str, pieces: Iterator[bytes]) -> None:
+        """The object is what the pieces say, whatever was there before. Not repeated here: the pieces come only once.
+
+        An error that the pieces raise comes out as it is, and the store keeps nothing of the object.
+        """
+        self._remove_remains(path)
+        with self._translated(path):
+            # When the pieces raise, obstore aborts its upload before it lets the error through.
+            obstore.put(self.store, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+            self._settle(path)
+
+    def write_once(self, path: str, content: bytes) -> bool:
+        """Create the object; False when there is one already."""
+
+        def create() -> bool:
+            try:
+                obstore.put(self.store, path, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+            finally:
+                self._settle(path)
+            return True
+
+        self._remove_remains(path)
+        return self._tried(path, create)
+
+    def identity(self) -> str | None:
+        """What tells this store from any other; None while nobody has given it an identity."""
+        try:
+            text = self._tried(
+                IDENTITY, lambda: bytes(obstore.get(self.store, IDENTITY).bytes()).decode("utf-8", "replace").strip()
+            )
+        except Missing:
+            return None
+        if not is_id(text):
+            raise Failed(
+                Code.S3_ACCESS_ERROR, f"{IDENTITY} in {self.address.url} is not what Torpor wrote there", object=IDENTITY
+            )
+        return text
+
+    def identified(self) -> str:
+        """The same; the first who asks gives it one."""
+        for _ in range(3):
+            if (found := self.identity()) is not None:
+                return found
+            # Two at once may remove each other's remains; whoever comes first, there is only one in the end.
+            with contextlib.suppress(Missing):
+                self.write_once(IDENTITY, f"{uuid.uuid4()}\n".encode())
+        raise Failed(Code.S3_ACCESS_ERROR, f"{IDENTITY} was written to {self.address.url}, and is not there", object=IDENTITY)
+
+    def remove(self, path: str) -> None:
+        """There is no such object. Tried once: this is for those who have no time left."""
+        with contextlib.suppress(Missing), self._translated(path):
+            obstore.delete(self.store, path)
+
+    def listed(self, prefix: str = "") -> Iterator[Sequence[str]]:
+        """The paths of every object (below this one), some at a time: all that are there from beginning to end."""
+        pages = iter(obstore.list(self.store, prefix or None, chunk_size=LISTED_AT_ONCE))
+        while True:
+            with self._translated(prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield [found["path"] for found in page]
+
+    def folders(self, whole_with: str) -> Iterator[Sequence[tuple[str, bool]]]:
+        """Folders ID/ID, some at a time, each with whether it holds this object; what else lies in a store is not ours.
+
+        A folder may come several times, and holds it when it does in one of them.
+        """
+        directory = self.address.directory
+        if directory is None:
+            for page in self.listed():
+                parts = [path.split("/", 2) for path in page]
+                yield [
+                    (f"{one[0]}/{one[1]}", one[2] == whole_with) for one in parts if len(one) == 3 and all(map(is_id, one[:2]))
+                ]
+            return
+        for above in self._folders_in(directory):
+            yield self._whole_folders(above, whole_with)
+
+    def _whole_folders(self, above: Path, whole_with: str) -> list[tuple[str, bool]]:
+        try:
+            with self._translated(above.name):
+                return [(f"{above.name}/{one.name}", (one / whole_with).exists()) for one in self._folders_in(above)]
+        except Missing:
+            return []  # its last archive was removed meanwhile
+
+    def _folders_in(self, place: Path) -> list[Path]:
+        with self._translated(place.name), os.scandir(place) as entries:
+            return [place / entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
+
+    def remove_all(self, prefix: str, *, first: str) -> None:
+        """There is nothing below this path any more; the object `first` goes before all the others."""
+        self.remove(f"{prefix}/{first}")
+        for path in self._below(prefix):
+            self.remove(path)
+        left = self._below(prefix)
+        if left:
+            raise Failed(Code.S3_ACCESS_ERROR, f"{left[0]} was removed, and yet it is there", object=left[0])
+        self._remove_folders(prefix)
+
+    def _below(self, prefix: str) -> Sequence[str]:
+        # Looked at twice: a store that answers with more than it was asked for must not cost anybody's archive.
+        return [path for page in self.listed(prefix) for path in page if path.startswith(f"{prefix}/")]
+
+    def answers(self) -> None:
+        """Raises unless the store as a whole answers."""
+        directory = self.address.directory
+        store = self.store
+        if directory is not None:
+            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+                raise Failed(Code.S3_ACCESS_ERROR, f"the archive directory {str(directory)!r} is not readable and writable")
+            return
+        with self._translated(""):
+            next(iter(obstore.list(store, chunk_size=1)), None)
+
+    # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tried(self, path: str, action: Callable[[], Answer]) -> Answer:
+        for pause_s in self.pauses_s:
+            try:
+                with self._translated(path):
+                    return action()
+            except Transient:
+                time.sleep(pause_s)
+        with self._translated(path):
+            return action()
+
+    @contextlib.contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise Missing(f"{path} is not there", object=path) from error
+        except (BaseError, OSError) as error:
+            message = f"the archive store failed at {path or self.address.url}: {_first_line(error)}"
+            code, may_pass = _meaning(error)
+            raise (Transient if may_pass else Failed)(
+                code, message, object=path, endpoint=self.address.url, status_code=_status_code(error)
+            ) from error
+
+    # ── a directory as a store ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _settle(self, path: str) -> None:
+        """Make a written object outlast a power cut: LocalStore renames it into place but never syncs it."""
+        directory = self.address.directory
+        if directory is None or not (directory / path).exists():
+            return
+        owner = directory.stat()
+        # What root writes from inside a container must stay readable for the one whose store it is.
+        gives = os.geteuid() == 0 and owner.st_uid != 0
+        place = directory / path
+        while True:
+            fd = os.open(place, os.O_RDONLY)
+            try:
+                if gives:
+                    os.fchown(fd, owner.st_uid, owner.st_gid)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            if place == directory:
+                return
+            place = place.parent
+
+    def _remove_folders(self, path: str) -> None:
+        """An object store has no folders. A directory has: those that are empty now go, up to the store's own."""
+        directory = self.address.directory
+        if directory is None:
+            return
+        place = directory / path
+        with contextlib.suppress(Missing), self._translated(path):
+            for remains in place.glob("*#*"):
+                remains.unlink(missing_ok=True)
+            place.rmdir()
+        with contextlib.suppress(OSError):
+            while (place := place.parent) != directory:
+                place.rmdir()
+
+    def _remove_remains(self, path: str) -> None:
+        """LocalStore writes to `NAME#1` and renames; a writer that was killed leaves that behind, and nobody takes it up."""
+        directory = self.address.directory
+        if directory is not None:
+            place = directory / path
+            for remains in place.parent.glob(place.name + "#*"):
+                remains.unlink(missing_ok=True)
+
+
+def _option(name: str) -> str:
+    """Options may be spelt as in the environment. AWS_ALLOW_HTTP means `allow_http`, and obstore panics at the long name."""
+    name = name.lower()
+    bare = re.sub(r"^(aws|google|azure)_", "", name)
+    return bare if bare in CONNECTION_OPTIONS else name
+
+
+def new_digest() -> Digest:
+    return hashlib.sha256()
+
+
+def _meaning(error: BaseError | OSError) -> tuple[Code, bool]:
+    told = re.search(r"\(os error (\d+)\)", _first_line(error))
+    number = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+    if number in OS_ERROR_MEANS:
+        return OS_ERROR_MEANS[number]
+    if isinstance(error, OSError):
+        return ERROR_MEANS[BaseError]
+    return next(ERROR_MEANS[kind] for kind in type(error).__mro__ if kind in ERROR_MEANS)
+
+
+def _status_code(error: BaseException) -> int | None:
+    """With which HTTP status the store answered; None where it gave none."""
+    told = re.search(r"status(?: code)?:? (\d{3})\b", _first_line(error))
+    if told:
+        return int(told[1])
+    return next((status for kind, status in STATUS_OF.items() if isinstance(error, kind)), None)
+
+
+def _first_line(error: BaseException) -> str:
+    """Without obstore's "Debug source", which shows its insides over many lines."""
+    return str(error).split("\n", 1)[0].strip()

@@ -1,0 +1,45 @@
+"""Is the archive directory of a data directory new, in place or lost?
+
+A first start makes the directory before anything else. One that is missing later held the archived homes: an empty one in its
+place would hide the loss.
+"""
+
+from enum import Enum
+from pathlib import Path
+
+from torpor.domain.errors import Refused
+from torpor.runtimes.process.paths import places
+
+NAME = "archives"
+ADVICE = (
+    "mount it or restore it from a backup, then start again; if this installation keeps its archives elsewhere, "
+    "set TORPOR_ARCHIVE_URL"
+)
+
+
+class ArchiveDirectory(Enum):
+    NEW = "new"
+    """This data directory was never used."""
+    PRESENT = "present"
+    LOST = "lost"
+
+
+def look(data: Path) -> ArchiveDirectory:
+    if (data / NAME).exists():
+        return ArchiveDirectory.PRESENT
+    traces = (data / "postgres", places(data).known_identity)
+    return ArchiveDirectory.LOST if any(trace.exists() for trace in traces) else ArchiveDirectory.NEW
+
+
+def loss(data: Path) -> str:
+    return f"the archive directory {data / NAME} is missing, and this installation has run before"
+
+
+def ensure(data: Path) -> None:
+    """Make the directory on a first start; refuse a data directory that has lost it."""
+    if look(data) is ArchiveDirectory.LOST:
+        raise Refused("archives_lost", f"{loss(data)}; {ADVICE}")
+    try:
+        (data / NAME).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Refused("bad_data", f"the data directory {data} cannot be used: {error.strerror}") from error

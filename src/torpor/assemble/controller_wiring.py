@@ -1,0 +1,141 @@
+"""How does a process take part in controlling? Its loop, and the duties it carries out while it leads."""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from torpor import metrics
+from torpor.api import wire
+from torpor.assemble import archive_directory, engines
+from torpor.control.busy_watch import BusyWatch
+from torpor.control.controller import Controller, Listeners
+from torpor.control.coordinator import Coordinator, Lock
+from torpor.control.events import EventPublisher
+from torpor.control.gc import Collector
+from torpor.control.home_sizes import HomeSizes
+from torpor.control.idle_watch import IdleWatch, touch_on_running
+from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.control.reconcile_log import tell
+from torpor.control.schedule import Intervals
+from torpor.control.workspace_metrics import Census
+from torpor.domain.errors import Refused, Unavailable
+from torpor.domain.hostnames import Hosts
+from torpor.domain.planner import Step
+from torpor.domain.records import Change
+from torpor.domain.states import Phase
+from torpor.domain.unconfined import ControllerConfinement
+from torpor.ports import Activity, Archives, Feed, Runtime
+from torpor.service.activity import Touch, asking
+from torpor.service.use import Using
+from torpor.settings import Settings
+from torpor.store.controller_store import ControllerStore
+from torpor.store.database import Database
+from torpor.store.events import Outbox
+from torpor.store.gc import CollectingStore
+from torpor.templates.catalogue import counts_cpu
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the control plane tells and asks besides the database."""
+
+    activity: Activity
+    feed: Feed
+    touch: Touch
+
+
+async def coordinator(
+    settings: Settings,
+    url: str,
+    database: Database,
+    runtime: Runtime,
+    archives: Archives,
+    using: Using,
+    around: Around,
+    confinement: ControllerConfinement,
+) -> Coordinator:
+    """Neither joined nor running yet."""
+    store = ControllerStore(database, provider=runtime.name)
+    hands = engines.hands(settings, runtime, archives)
+    intervals = Intervals(idle_s=settings.reconciler_interval, active_s=settings.reconciler_active_interval)
+    touch = touch_on_running(around.touch)
+    sizes = HomeSizes(store, runtime)
+
+    def told(change: Change, step: Step) -> None:
+        tell(change, step)
+        if change.after.phase is not change.before.phase:
+            touch(change.after)
+            if change.after.phase is Phase.STANDBY:
+                sizes.wake.set()  # it was restored, or has stopped
+
+    def controller(membership: Membership) -> Controller:
+        return Controller(
+            store,
+            hands,
+            life=membership,
+            knobs=settings.knobs,
+            intervals=intervals,
+            parallel=settings.reconciler_parallel,
+            listeners=Listeners(tell=told, before_rest=lambda ids: using.stopped(ids, life=membership.life)),
+        )
+
+    events = EventPublisher(
+        Outbox(database),
+        around.feed,
+        encode=partial(wire.workspace_json, hosts=Hosts(settings.base_url, settings.workspace_domain)),
+        retention_s=settings.events_retention,
+    )
+    idle = IdleWatch(using, asking(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)
+    collector = Collector(CollectingStore(database), archives, retention=settings.retention, every_s=settings.gc_interval)
+    made = Coordinator(
+        store,
+        Identity(
+            # In containers that share a host's name every process may be the first.
+            node_id=settings.coordinator_node_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}",
+            world=await runtime.world(),
+            is_exclusive=engines.is_exclusive(runtime),
+            confinement=confinement,
+        ),
+        Heartbeat(settings.coordinator_heartbeat, settings.coordinator_expiry),
+        Lock(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),
+        make_controller=controller,
+        duties=[events, idle, *([collector] if settings.gc == "on" else []), Census(store), sizes],
+        on_change=events.wake.set,
+    )
+    metrics.reconcile_lag_seconds.set_function(lambda: made.last_look_age_s or float("nan"))
+    return made
+
+
+def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: Using) -> BusyWatch:
+    return BusyWatch(
+        runtime,
+        activity,
+        lease_s=settings.connection_lease,
+        foreground_ttl_s=settings.foreground_ttl,
+        counts_cpu=counts_cpu,
+        write_down=using.seen_in_use,
+    )
+
+
+async def require_our_store(archives: Archives, database: Database, settings: Settings) -> None:
+    """Homes that sleep in one store must not be looked for, or put to sleep, in another: a disk not mounted, for one."""
+    try:
+        found = await archives.world()
+    except Unavailable as out:
+        # Nothing is archived while it is out, and what it is will be asked again before anything is.
+        log.warning("archive_store_out", why=out.message)
+        return
+    ours = await CollectingStore(database).remember_store(found)
+    if found != ours:
+        if settings.archive_url is None:
+            directory = settings.data / archive_directory.NAME
+            seen = f"{directory} is the archive store {found}; mount the right one there, or restore it from a backup"
+        else:
+            seen = f"TORPOR_ARCHIVE_URL names {found}; name the right one, or mount it"
+        raise Refused("another_archive_store", f"the homes of this database are kept in the archive store {ours}, and {seen}")

@@ -1,0 +1,221 @@
+"""What does this machine offer, what does it lack, and what is to be done about it?"""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from torpor.archives.archives import HomeArchives
+from torpor.assemble import archive_directory
+from torpor.assemble.archive_directory import ArchiveDirectory
+from torpor.bus.redis import Bus
+from torpor.domain.disk import Disk, shortage, size
+from torpor.domain.errors import Hopeless, TorporError
+from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
+from torpor.runtimes.process import package_indexes
+from torpor.runtimes.process.confinement import NETWORK, OPEN_PORT, missing, ports_are_open
+from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.runtime import ProcessRuntime
+from torpor.settings import Settings
+from torpor.store.database import translated_at_the_start
+
+OLDEST_POSTGRESQL = 15
+ANSWERS_WITHIN_S = 2.0
+CREDENTIALS = "credentials.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    ok: bool
+    detail: str
+    advice: str = ""
+    blocks: bool = False
+    """Torpor cannot run like this."""
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
+    findings = [_python_finding(), _data_finding(settings), disk_finding(settings)]
+    findings += [await _database_finding(settings), await _bus_finding(settings), await archives_finding(settings)]
+    findings += await confinement_findings(settings)
+    if not any(one.what == f"confinement: {NETWORK}" and not one.ok for one in findings):
+        findings += await index_findings(settings, os.environ)
+    findings += await asyncio.to_thread(running_findings, settings)
+    return findings
+
+
+async def confinement_findings(settings: Settings) -> list[Finding]:
+    """What separates workspaces on this machine, and what it means for users where that is missing."""
+    runtime = ProcessRuntime(
+        settings.data,
+        options=Options(
+            grace_s=settings.workspace_stop_grace,
+            blocked_networks=settings.blocked_networks,
+            allowed_networks=settings.allowed_networks,
+        ),
+    )
+    try:
+        abilities = await runtime.abilities()
+    except Hopeless as error:
+        return [
+            Finding("confinement", False, error.message, "correct this; Torpor does not start without knowing", blocks=True)
+        ]
+    findings = [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
+    is_missing_here = bool(missing(abilities, is_root=os.getuid() == 0))
+    said = await asyncio.to_thread(_running_confinement, settings)
+    is_missing, is_accepted = (is_missing_here, settings.unconfined) if said is None else said
+    if is_missing:
+        advice = "" if is_missing_here else "restart Torpor: it was started before this machine could confine workspaces"
+        findings.append(Finding("users", is_accepted, SEVERAL_USERS if is_accepted else ONE_USER, advice))
+    if ports_are_open(abilities):
+        findings.append(Finding("ports", False, OPEN_PORT))
+    return findings
+
+
+async def index_findings(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+    """Package indexes and proxies of this machine that workspaces, which have a network of their own, cannot reach."""
+    hosts = package_indexes.named(environ, package_indexes.pip_files(environ))
+    blocked, allowed = settings.blocked_networks, settings.allowed_networks
+    closed = await package_indexes.closed(hosts, blocked=blocked, allowed=allowed)
+    return [Finding("package index", False, one.what, one.remedy) for one in closed]
+
+
+def _running_confinement(settings: Settings) -> tuple[bool, bool] | None:
+    """Whether a protection is missing where the Torpor of this data directory runs, and whether it accepts several users.
+
+    None when it does not run, or without a controller. Its settings may be others than those that are known here.
+    """
+    try:
+        controllers = _ask(_product(settings), "/api/v1/confinement")["items"]
+        lacking = [one["is_accepted"] for one in controllers if one["missing"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return (bool(lacking), all(lacking)) if controllers else None
+
+
+async def archives_finding(settings: Settings) -> Finding:
+    if settings.archive_url is None:
+        seen = await asyncio.to_thread(archive_directory.look, settings.data)
+        if seen is ArchiveDirectory.NEW:
+            return Finding("archive store", True, "is made in the data directory by `torpor up`")
+        if seen is ArchiveDirectory.LOST:
+            lost = archive_directory.loss(settings.data)
+            return Finding("archive store", False, lost, archive_directory.ADVICE, blocks=True)
+    is_ok = await HomeArchives(settings.archives_at).reachable()
+    return Finding(
+        "archive store",
+        is_ok,
+        "answers" if is_ok else "cannot be reached or written to",
+        "" if is_ok else "check TORPOR_ARCHIVE_URL, its permissions, and whether its disk is mounted",
+        blocks=not is_ok,
+    )
+
+
+def running_findings(settings: Settings) -> list[Finding]:
+    """What a Torpor that runs here says of itself; nothing when none does."""
+    product = _product(settings)
+    try:
+        said = _ask(product, "/health/ready")
+    except (OSError, ValueError):
+        return []
+    if not isinstance(said, dict):
+        return []
+    held_back = [
+        Finding(
+            f"homes at {provider}",
+            False,
+            "so many are missing at once that nothing is touched there",
+            f"bring back what is missing; if it is really gone: torpor release {provider}",
+        )
+        for provider in said.get("held_back", [])
+    ]
+    stalled = [
+        Finding(f"loop {name}", False, "it did not turn in time and was restarted", "look for loop_stalled in the log")
+        for name in said.get("stalled_loops", [])
+    ]
+    return [Finding("running", bool(said.get("ready")), f"{product.url} answers"), *held_back, *stalled]
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    url: str
+    token: str = ""
+
+
+def _product(settings: Settings) -> _Product:
+    """Where the Torpor of this data directory answers: `up` writes its address into credentials.json."""
+    try:
+        known = json.loads((settings.data / CREDENTIALS).read_text(encoding="utf-8"))
+        return _Product(str(known["url"]), str(known["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return _Product(settings.base_url)
+
+
+def _ask(product: _Product, path: str) -> Any:
+    request = urllib.request.Request(  # noqa: S310
+        f"{product.url}{path}", headers={"Authorization": f"Bearer {product.token}"} if product.token else {}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:  # noqa: S310
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return json.loads(error.read())
+
+
+def _python_finding() -> Finding:
+    return Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0], blocks=sys.version_info < (3, 11))
+
+
+def _data_finding(settings: Settings) -> Finding:
+    nearest = next(path for path in (settings.data, *settings.data.parents) if path.exists())
+    ok = os.access(nearest, os.W_OK)
+    detail = f"{settings.data}" if ok else f"{nearest} cannot be written to"
+    return Finding("data directory", ok, detail, "" if ok else "choose another with --data or TORPOR_DATA", blocks=not ok)
+
+
+def disk_finding(settings: Settings) -> Finding:
+    homes = places(settings.data).volumes
+    nearest = next(path for path in (homes, *homes.parents) if path.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    short = shortage(Disk(str(nearest), free_bytes), settings.disk_reserve_bytes)
+    if short is None:
+        return Finding("free disk space", True, size(free_bytes))
+    return Finding("free disk space", False, f"no workspace can be started: {short}")
+
+
+async def _database_finding(settings: Settings) -> Finding:
+    if settings.database_url is None:
+        return Finding("database", True, "embedded PostgreSQL in the data directory")
+    try:
+        with translated_at_the_start():
+            connection = await asyncpg.connect(settings.database_url.get_secret_value())
+            version = connection.get_server_version()
+            await connection.close()
+    except TorporError as error:
+        return Finding("database", False, error.message, "check TORPOR_DATABASE_URL", blocks=True)
+    enough = version.major >= OLDEST_POSTGRESQL
+    advice = "" if enough else f"use PostgreSQL {OLDEST_POSTGRESQL} or newer"
+    return Finding("database", enough, f"PostgreSQL {version.major}.{version.minor} answers", advice, blocks=not enough)
+
+
+async def _bus_finding(settings: Settings) -> Finding:
+    if settings.redis_url is None:
+        return Finding("bus", True, "embedded Valkey in the data directory")
+    try:
+        bus = await Bus.open(settings.redis_url.get_secret_value())
+    except TorporError as error:
+        return Finding("bus", False, error.message, "check TORPOR_REDIS_URL", blocks=True)
+    answers = await bus.reachable()
+    await bus.close()
+    advice = "" if answers else "check TORPOR_REDIS_URL; until it answers hints are slower and nobody is put to sleep"
+    return Finding("bus", answers, "answers" if answers else "cannot be reached", advice)

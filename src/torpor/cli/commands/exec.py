@@ -1,0 +1,216 @@
+"""exec: run a command in a workspace as if it ran here.
+
+A WebSocket of the API (`torpor.api.exec_stream` describes its frames) carries standard input there and both outputs back, each
+as fast as it is read. Ctrl-C is passed on as a signal; the command ends with this process at the latest.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import select
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torpor.cli.commands.logs_and_open import shell_code
+from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.options import Json, Name, NoWake
+from torpor.cli.output.console import say, show_json
+from torpor.cli.target import api_here
+from torpor.cli.terminal import Gone, Raw, read_some, signals, size, standard_input
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+CHUNK = 1 << 16
+WINDOW = 1 << 18
+"""How much input may be under way that the command has not read."""
+STDIN, STDOUT, STDERR = 0, 1, 2
+LAST_WORDS_S = 2.0
+# What each Ctrl-C sends; the one after these leaves, which kills the command.
+CTRL_C = ("INT", "TERM")
+
+
+def exec_(
+    name: Name,
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.", show_default=False)
+    ],
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not pass standard input on.")] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="At a terminal of its own.")] = False,
+    no_wake: NoWake = False,
+    as_json: Json = False,
+) -> None:
+    """Run a command in it, with its input, output and exit code."""
+    descriptor = -1 if no_stdin else standard_input()
+    written: dict[int, bytearray] | None = {STDOUT: bytearray(), STDERR: bytearray()} if as_json else None
+    with api_here() as api:
+        line = api.exec_stream(name, wake=not no_wake)
+        start: dict[str, Any] = {"command": command}
+        if tty:
+            start["terminal"] = size()
+        code = _Execution(line, name, descriptor, written, has_terminal=tty).run(start)
+    if written is not None:
+        said = {stream: base64.b64encode(data).decode() for stream, data in written.items()}
+        show_json({"exit_code": code, "stdout": said[STDOUT], "stderr": said[STDERR]})
+    raise typer.Exit(shell_code(code))
+
+
+class _Execution:
+    """One command, from here."""
+
+    def __init__(
+        self, line: "ClientConnection", name: str, stdin: int, written: dict[int, bytearray] | None, *, has_terminal: bool
+    ) -> None:
+        self._line, self._name, self._stdin = line, name, stdin
+        self._has_terminal = has_terminal
+        self._heard, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        self._listener = _Listener(line, name, self._bell, written)
+        self._sent = 0
+        self._interrupts = 0
+
+    def run(self, start: dict[str, Any]) -> int:
+        """The exit code there, negative for a signal that ended us; Ended when there is none."""
+        from websockets.exceptions import ConnectionClosed
+
+        listener = self._listener
+        has_left = False
+        try:
+            with signals(self._bell, signal.SIGINT) as came, Raw(self._stdin if self._has_terminal else -1) as raw:
+                try:
+                    with contextlib.suppress(ConnectionClosed):
+                        self._line.send(json.dumps(start))
+                        listener.start()
+                        has_left = self._speak(came, raw)
+                finally:
+                    self._line.close()
+                    if listener.ident is not None:
+                        listener.join(LAST_WORDS_S)
+        except Gone as gone:
+            return -gone.number
+        finally:
+            if not listener.is_alive():
+                os.close(self._heard)
+                os.close(self._bell)
+        if has_left:
+            return -signal.SIGINT
+        if listener.is_unread:
+            return -signal.SIGPIPE
+        if listener.exit_code is None:
+            raise _cut_off(self._line, self._name)
+        return listener.exit_code
+
+    def _speak(self, came: "set[int]", raw: Raw) -> bool:
+        """Until there is nothing more to hear; whether the user has left before that."""
+        if self._stdin < 0:
+            self._end_input()
+        while not self._listener.is_over:
+            watched = [self._heard, self._stdin] if self._stdin >= 0 and self._room > 0 else [self._heard]
+            ready, _, _ = select.select(watched, [], [])
+            if self._heard in ready:
+                os.read(self._heard, CHUNK)
+                if not self._pass_on(came, raw):
+                    return True
+            if self._stdin in ready:
+                data = read_some(self._stdin, min(CHUNK, self._room))
+                if data:
+                    self._sent += len(data)
+                    self._line.send(bytes((STDIN,)) + data)
+                else:
+                    self._end_input()
+                    self._stdin = -1
+        return False
+
+    def _pass_on(self, came: "set[int]", raw: Raw) -> bool:
+        """The signals that came; False once the user wants to leave."""
+        numbers = set(came)
+        came.difference_update(numbers)
+        if signal.SIGINT in numbers:
+            if self._interrupts >= len(CTRL_C):
+                return False
+            self._line.send(json.dumps({"signal": CTRL_C[self._interrupts]}))
+            self._interrupts += 1
+        if signal.SIGCONT in numbers:
+            raw.again()
+        if self._has_terminal and numbers & {signal.SIGWINCH, signal.SIGCONT}:
+            self._line.send(json.dumps({"resize": size()}))
+        return True
+
+    def _end_input(self) -> None:
+        self._line.send(bytes((STDIN,)))
+
+    @property
+    def _room(self) -> int:
+        return WINDOW - (self._sent - self._listener.taken)
+
+
+class _Listener(threading.Thread):
+    """Writes what comes from there; rings when input was taken, and when there is nothing more."""
+
+    def __init__(self, line: "ClientConnection", name: str, bell: int, written: dict[int, bytearray] | None) -> None:
+        super().__init__(daemon=True)
+        self._line, self._name, self._bell, self._written = line, name, bell, written
+        self._has_told = False
+        self.is_over = False
+        self.is_unread = False
+        """Standard output or error was closed by what reads it."""
+        self.taken = 0
+        self.exit_code: int | None = None
+
+    def run(self) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            # What cannot be written now is not read either: the sender must wait.
+            with contextlib.suppress(ConnectionClosed):
+                for message in self._line:
+                    if isinstance(message, str):
+                        self._hear(json.loads(message))
+                    else:
+                        self._write(message[0], message[1:])
+        except OSError:
+            self.is_unread = True
+        finally:
+            self.is_over = True
+            self._ring()
+
+    def _hear(self, told: dict[str, Any]) -> None:
+        if "taken" in told:
+            self.taken += told["taken"]
+            self._ring()
+        elif "exit" in told:
+            self.exit_code = told["exit"]
+        elif "phase" in told and not self._has_told:
+            self._has_told = True
+            say(f"torpor: waking {self._name}")
+
+    def _write(self, stream: int, data: bytes) -> None:
+        if stream not in (STDOUT, STDERR):
+            return
+        if self._written is not None:
+            self._written[stream] += data
+            return
+        while data:
+            try:
+                data = data[os.write(stream, data) :]
+            except BlockingIOError:
+                # A process that shares the terminal has made it so.
+                select.select([], [stream], [])
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._bell, b".")
+
+
+def _cut_off(line: "ClientConnection", name: str) -> Ended:
+    said = line.close_reason or "no reason was given"
+    return Ended(
+        ExitCode.UNREACHABLE,
+        f"the command in {name} was cut off: {said}",
+        code="exec_closed",
+        advice=f"`torpor show {name}` says how it stands",
+    )

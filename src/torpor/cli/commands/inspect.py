@@ -1,0 +1,105 @@
+"""list, show, history, archives, explain, templates, limits: what is there, and why is it so?"""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from torpor.cli.options import Json, Name
+from torpor.cli.output.console import show as show_text
+from torpor.cli.output.console import show_json
+from torpor.cli.target import api_here
+from torpor.domain.states import Phase
+
+
+def list_(
+    phase: Annotated[
+        Phase | None, typer.Option("--phase", case_sensitive=False, help="Only those.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every workspace and how it stands."""
+    with api_here() as api:
+        items = api.workspaces(phase)
+    if as_json:
+        show_json({"items": items})
+        return
+    from torpor.cli.output import render
+
+    show_text(render.workspaces(items, _now()))
+
+
+def show(name: Name, as_json: Json = False) -> None:
+    """Everything about one workspace."""
+    with api_here() as api:
+        workspace = api.workspace(name)
+    if as_json:
+        show_json(workspace)
+        return
+    from torpor.cli.output import render
+
+    show_text(render.workspace(workspace, _now()))
+
+
+def history(name: Name, as_json: Json = False) -> None:
+    """Its operations, the latest first, with durations and outcomes."""
+    with api_here() as api:
+        items = api.operations(name)
+    if as_json:
+        show_json({"items": items})
+        return
+    from torpor.cli.output import render
+
+    show_text(render.history(items, _now()))
+
+
+def archives(name: Name, as_json: Json = False) -> None:
+    """Its archives: size, and when each was last verified."""
+    with api_here() as api:
+        items = api.archives(name)
+    if as_json:
+        show_json({"items": items})
+        return
+    from torpor.cli.output import render
+
+    show_text(render.archives(items, _now()))
+
+
+def explain(name: Name, as_json: Json = False) -> None:
+    """Why it is as it is, what comes next, and every way out."""
+    with api_here() as api:
+        explanation = api.explain(name)
+    if as_json:
+        show_json(explanation)
+        return
+    from torpor.cli.output import render
+
+    show_text(render.explanation(explanation, _now()))
+
+
+def templates(as_json: Json = False) -> None:
+    """Which programs a workspace can run."""
+    with api_here() as api:
+        items = api.templates()
+    if as_json:
+        show_json({"items": items})
+        return
+    from torpor.cli.output import render
+
+    show_text(render.templates(items))
+
+
+def limits(as_json: Json = False) -> None:
+    """How many workspaces may run, and which of yours do."""
+    with api_here() as api:
+        told = api.limits()
+    if as_json:
+        show_json(told)
+        return
+    from torpor.cli.output import render_users
+
+    show_text(render_users.limits(told))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

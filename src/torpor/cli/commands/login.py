@@ -1,0 +1,121 @@
+"""login, logout: by whose word does this user speak to a Torpor somewhere else?
+
+Not the password is stored but a token, made for this purpose and revoked by `logout`.
+"""
+
+import os
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torpor.cli.exit_codes import Ended, usage
+from torpor.cli.options import Json
+from torpor.cli.output.console import say, show_json, show_line
+from torpor.cli.prompts import read_secret, read_word
+from torpor.cli.target import Login, forget_login, store_login, stored_login
+
+if TYPE_CHECKING:
+    from torpor.cli.client import Api
+
+FROM_STDIN = "-"
+
+
+def login(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Such as https://torpor.example.com.", show_default=False)],
+    username: Annotated[
+        str | None, typer.Option("--username", "-u", metavar="USER", help="Asked for without it.", show_default=False)
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="TOKEN", help="One you have already; `-`: from standard input.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Sign in to a Torpor, for every later command of this user."""
+    from torpor.cli.client import Api
+
+    if username is not None and token is not None:
+        raise usage("--username and --token are two different ways", "a token knows whose it is: leave --username out")
+    url = url.rstrip("/")
+    if token is not None:
+        token = read_secret("Token: ") if token == FROM_STDIN else token
+        with Api(url, token) as api:
+            made = Login(url, token, api.me()["username"])
+    else:
+        with Api(url, None) as api:
+            made = _with_password(api, url, username)
+    former = _former()
+    try:
+        path = store_login(made, os.environ)
+    except Ended:
+        _revoke(made)
+        raise
+    if former is not None and former.token != made.token:
+        # Nobody would know of it any more.
+        _revoke(former)
+    if as_json:
+        show_json({"url": made.url, "username": made.username, "stored_in": str(path)})
+    else:
+        show_line(f"signed in to {made.url} as {made.username}; `torpor logout` ends it")
+    for name in ("TORPOR_URL", "TORPOR_TOKEN", "TORPOR_DATA"):
+        if os.environ.get(name):
+            say(f"torpor: {name} is set, and counts more than this")
+
+
+def logout(as_json: Json = False) -> None:
+    """Sign out: the stored token is revoked and forgotten."""
+    stored = stored_login(os.environ)
+    if stored is None:
+        raise usage("nobody is signed in here", "`torpor login URL` signs in", code="not_signed_in")
+    is_revoked = _revoke(stored)
+    forget_login(os.environ)
+    if as_json:
+        show_json({"url": stored.url, "username": stored.username, "revoked": is_revoked})
+    else:
+        show_line(f"signed out of {stored.url}")
+
+
+def _with_password(api: "Api", url: str, username: str | None) -> Login:
+    name = username or read_word("User name: ")
+    if not api.sign_in_ways()["password"]:
+        raise usage("this Torpor knows no passwords", f"make a token at {url} and say `torpor login {url} --token -`")
+    api.sign_in(name, read_secret(f"Password of {name}: "))
+    try:
+        me = api.me()
+        made = api.make_token({"label": f"torpor login on {socket.gethostname()}"[:100], "scopes": _scopes(me)})
+    finally:
+        # A session is for browsers; it has done its work.
+        try:
+            api.sign_out()
+        except Ended as ended:
+            say(f"torpor: {ended.what}")
+    return Login(url, made["token"], me["username"], made["id"])
+
+
+def _scopes(me: "dict[str, object]") -> list[str]:
+    return ["read", "use", "manage", "account", *(["admin"] if me["is_admin"] else [])]
+
+
+def _former() -> Login | None:
+    try:
+        return stored_login(os.environ)
+    except Ended:
+        return None
+
+
+def _revoke(stored: Login) -> bool:
+    """Whether it is no longer good; somebody who brought their own token keeps it."""
+    from torpor.cli.client import Api
+
+    if stored.token_id is None:
+        return False
+    try:
+        with Api(stored.url, stored.token) as api:
+            api.revoke_token(stored.token_id)
+    except Ended as ended:
+        if ended.code in ("unauthorized", "not_found"):
+            return True
+        say(f"torpor: the token could not be revoked: {ended.what} (it is forgotten here; revoke it at {stored.url})")
+        return False
+    return True

@@ -1,0 +1,53 @@
+"""share, unshare, shares: who else may use a workspace?"""
+
+from typing import Annotated
+
+import typer
+
+from torpor.cli.options import Json, Name, User
+from torpor.cli.output.console import show, show_json, show_line
+from torpor.cli.target import api_here
+from torpor.domain.access import Share
+
+# What each role lets somebody do, in a few words.
+MEANS = {
+    Share.USE: "open it, run commands in it and hold it awake",
+    Share.MANAGE: "use it, and start, stop, archive, change and recover it",
+}
+
+
+def share(
+    name: Name,
+    username: User,
+    role: Annotated[Share, typer.Option("--role", case_sensitive=False, help="What they may do.")] = Share.USE,
+    as_json: Json = False,
+) -> None:
+    """Let somebody else use or manage it."""
+    with api_here() as api:
+        api.share(name, username, role.value)
+        if as_json:
+            show_json({"items": api.shares(name)})
+            return
+    show_line(f"{username} may {MEANS[role]}; `torpor unshare {name} {username}` takes that back")
+
+
+def unshare(name: Name, username: User, as_json: Json = False) -> None:
+    """Take that back; what they have open is cut."""
+    with api_here() as api:
+        api.unshare(name, username)
+        if as_json:
+            show_json({"items": api.shares(name)})
+            return
+    show_line(f"{name} is no longer shared with {username}")
+
+
+def shares(name: Name, as_json: Json = False) -> None:
+    """With whom it is shared."""
+    with api_here() as api:
+        items = api.shares(name)
+    if as_json:
+        show_json({"items": items})
+        return
+    from torpor.cli.output import render_users
+
+    show(render_users.shares(items, name))

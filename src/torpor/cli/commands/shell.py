@@ -1,0 +1,189 @@
+"""shell: how does somebody type in a workspace as if they sat before it?
+
+A real pseudo-terminal there, the terminal here passed on key by key, and a WebSocket of the API between them: binary frames are
+what is typed and what is shown, text frames tell sizes and the end.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import threading
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from torpor.cli.commands.logs_and_open import shell_code
+from torpor.cli.escape_keys import Screen, Typed
+from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.options import Name, NoWake
+from torpor.cli.output.wording import sleep_line
+from torpor.cli.target import api_here
+from torpor.cli.terminal import Gone, Raw, read_some, signals, size, standard_input
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+CHUNK = 1 << 16
+STDOUT, STDERR = 1, 2
+END_OF_INPUT = b"\x04"
+# A terminal may just be between two readers when the input ends, so the end is told until it is heard, ever more rarely.
+END_AGAIN_S = 0.25
+LONGEST_PAUSE_S = 30.0
+ENDS_TOLD = 10
+LAST_WORDS_S = 2.0
+
+
+def shell(name: Name, no_wake: NoWake = False) -> None:
+    """A terminal in it; `~.` at a line's start leaves."""
+    with api_here() as api:
+        line = api.shell(name, *size(), wake=not no_wake)
+        try:
+            code = converse(line, name)
+        except Gone as gone:
+            code = -gone.number
+    raise typer.Exit(shell_code(code))
+
+
+def converse(line: "ClientConnection", name: str) -> int:
+    """From here to there and back until it ends: the exit code of the shell there; Ended when it has none."""
+    heard, bell = os.pipe()
+    os.set_blocking(bell, False)
+    screen, typed = Screen(), Typed()
+    listener = _Listener(line, name, screen, bell)
+    descriptor = standard_input()
+    try:
+        with signals(bell) as came, Raw(descriptor) as raw:
+            listener.start()
+            try:
+                _speak(line, listener, descriptor, heard, came, typed, raw)
+            finally:
+                line.close()
+                listener.join(LAST_WORDS_S)
+                with contextlib.suppress(OSError):
+                    _write(screen.undo())
+    finally:
+        if not listener.is_alive():
+            os.close(heard)
+            os.close(bell)
+    if listener.exit_code is not None:
+        return listener.exit_code
+    raise _how_it_ended(line, name, has_left=typed.is_leaving)
+
+
+class _Listener(threading.Thread):
+    """Shows what comes from there; rings when there is nothing more."""
+
+    def __init__(self, line: "ClientConnection", name: str, screen: Screen, bell: int) -> None:
+        super().__init__(daemon=True)
+        self._line, self._name, self._screen, self._bell = line, name, screen, bell
+        self._has_told = False
+        self.has_begun = False
+        self.is_over = False
+        self.exit_code: int | None = None
+
+    def run(self) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            # Whatever cannot be written now is not read either: whoever sends must wait.
+            with contextlib.suppress(ConnectionClosed, OSError):
+                for message in self._line:
+                    if isinstance(message, str):
+                        self._hear(json.loads(message))
+                    else:
+                        self.has_begun = True
+                        self._screen.saw(message)
+                        _write(message)
+        finally:
+            self.is_over = True
+            with contextlib.suppress(OSError):
+                os.write(self._bell, b".")
+
+    def _hear(self, told: dict[str, Any]) -> None:
+        if "exit" in told:
+            self.exit_code = told["exit"]
+        elif "phase" in told and not self._has_told:
+            self._has_told = True
+            with contextlib.suppress(OSError):
+                os.write(STDERR, b"torpor: waking the workspace\r\n")
+        elif "sleeping_soon" in told:
+            said = sleep_line(self._name, told["sleeping_soon"], datetime.now().astimezone())
+            with contextlib.suppress(OSError):
+                os.write(STDERR, self._screen.notice(said))
+
+
+def _speak(
+    line: "ClientConnection",
+    listener: _Listener,
+    descriptor: int,
+    heard: int,
+    came: "set[int]",
+    typed: Typed,
+    raw: Raw,
+) -> None:
+    """Until there is nobody who listens, or somebody leaves."""
+    from websockets.exceptions import ConnectionClosed
+
+    is_terminal = os.isatty(descriptor) if descriptor >= 0 else False
+    has_ended, last = descriptor < 0, b"\n"
+    pause_s, ends_told = END_AGAIN_S, 0
+    with contextlib.suppress(ConnectionClosed):
+        while not listener.is_over and not typed.is_leaving:
+            watched = [heard] if has_ended else [heard, descriptor]
+            ready, _, _ = select.select(watched, [], [], pause_s if has_ended and ends_told < ENDS_TOLD else None)
+            if heard in ready:
+                os.read(heard, CHUNK)
+                if signal.SIGCONT in came:
+                    raw.again()
+                if came:
+                    came.clear()
+                    line.send(json.dumps({"resize": size()}))
+            elif not ready and listener.has_begun:
+                line.send(END_OF_INPUT)
+                ends_told += 1
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if descriptor in ready:
+                keys = read_some(descriptor, CHUNK)
+                if not keys:
+                    has_ended = True
+                    if last not in b"\r\n":
+                        # A last line that nothing ends would never be read.
+                        line.send(b"\n")
+                    continue
+                last = keys[-1:]
+                passed = typed.pass_on(keys) if is_terminal else keys
+                if passed:
+                    line.send(passed)
+
+
+def _how_it_ended(line: "ClientConnection", name: str, *, has_left: bool) -> Ended:
+    if has_left:
+        return Ended(
+            ExitCode.INTERRUPTED,
+            f"left {name}, and what ran in this terminal was told to end",
+            code="left",
+            advice=f"`torpor shell {name}` opens another",
+        )
+    if os.isatty(STDOUT):
+        # What it wrote last may not have ended its line.
+        with contextlib.suppress(OSError):
+            _write(b"\r\n")
+    said = line.close_reason or "nothing was said about why"
+    return Ended(
+        ExitCode.UNREACHABLE,
+        f"the terminal in {name} was closed: {said}",
+        code="shell_closed",
+        advice=f"`torpor show {name}` says how it stands",
+    )
+
+
+def _write(content: bytes) -> None:
+    while content:
+        try:
+            content = content[os.write(STDOUT, content) :]
+        except BlockingIOError:
+            # Somebody who shares the terminal has made it so.
+            select.select([], [STDOUT], [])

@@ -1,0 +1,150 @@
+"""create, start, stop, archive, delete, undelete, recover: what is wished, and what became of it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torpor.cli.completer import template_names
+from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.options import Json, Name, Timeout, Wait
+from torpor.cli.output.console import say, show_json, show_line
+from torpor.cli.prompts import confirm
+from torpor.cli.target import api_here
+
+if TYPE_CHECKING:
+    from torpor.cli.client import Api, Record
+
+
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A DNS label without `--`.", show_default=False)],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- CMD...]", help="The program of a template that takes one.", show_default=False),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", "-t", help="See `torpor templates`.", show_default=False, autocompletion=template_names),
+    ] = None,
+    before_sleep: Annotated[
+        str | None,
+        typer.Option(
+            "--before-sleep",
+            metavar="CMD",
+            help="Run this before an automatic stop, without a shell; '' runs nothing.",
+            show_default=False,
+        ),
+    ] = None,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Make a workspace, and start it."""
+    wanted: Record = {"name": name}
+    if template is not None:
+        wanted["template"] = template
+    if command:
+        wanted["command"] = command
+    if before_sleep is not None:
+        from torpor.cli.commands.before_sleep import words_of
+
+        wanted["before_sleep"] = words_of(before_sleep)
+    with api_here() as api:
+        made = api.create(wanted)
+        for warning in made.get("warnings", ()):
+            say(f"torpor: warning: {warning}")
+        _conclude(api, made, wait=wait, timeout_s=timeout, as_json=as_json)
+
+
+def start(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
+    """Wake a workspace: wish RUNNING."""
+    _wish(name, "RUNNING", wait=wait, timeout_s=timeout, as_json=as_json)
+
+
+def stop(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
+    """Put it to sleep, its home stays at hand: wish STANDBY."""
+    _wish(name, "STANDBY", wait=wait, timeout_s=timeout, as_json=as_json)
+
+
+def archive(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
+    """Put it into torpor, only its archive is kept: wish ARCHIVED."""
+    _wish(name, "ARCHIVED", wait=wait, timeout_s=timeout, as_json=as_json)
+
+
+def delete(
+    name: Name,
+    purge: Annotated[bool, typer.Option("--purge", help="For good: keep no archive, so no `undelete`.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Purge without being asked.")] = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Delete it; a last archive is kept for `undelete`, for seven days unless the installation says otherwise."""
+    if purge and not yes:
+        confirm(f"Purge {name!r}? Its home and its archives are removed for good.", "nothing was purged")
+    with api_here() as api:
+        _conclude(api, api.delete(name, purge=purge), wait=wait, timeout_s=timeout, as_json=as_json)
+
+
+def undelete(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
+    """Bring a deleted workspace back, ARCHIVED."""
+    with api_here() as api:
+        _conclude(api, api.undelete(name), wait=wait, timeout_s=timeout, as_json=as_json)
+
+
+def recover(
+    name: Name,
+    archive_key: Annotated[
+        str | None,
+        typer.Option("--archive-key", metavar="KEY", help="A lost home: go on from this archive.", show_default=False),
+    ] = None,
+    empty: Annotated[bool, typer.Option("--empty", help="A lost home: go on with an empty one.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="A home whose marker cannot be read: go on with it as it is.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> None:
+    """Leave ERROR; for a lost home, or one whose marker cannot be read, say which way."""
+    if (archive_key is not None) + empty + accept > 1:
+        raise usage("--archive-key, --empty and --accept are different ways", "say one of them")
+    way: Record = {}
+    if archive_key is not None:
+        way["archive_key"] = archive_key
+    if empty:
+        way["empty"] = True
+    if accept:
+        way["accept"] = True
+    with api_here() as api:
+        _conclude(api, api.recover(name, way), wait=wait, timeout_s=timeout, as_json=as_json, is_recovery=True)
+
+
+def _wish(name: str, desired_state: str, *, wait: bool, timeout_s: float | None, as_json: bool) -> None:
+    with api_here() as api:
+        _conclude(api, api.wish(name, desired_state), wait=wait, timeout_s=timeout_s, as_json=as_json)
+
+
+def _conclude(
+    api: "Api", workspace: "Record", *, wait: bool, timeout_s: float | None, as_json: bool, is_recovery: bool = False
+) -> None:
+    """The wish was accepted: wait for it if asked to, and say how it stands."""
+    from torpor.cli.output.wording import reached_line, wish_line
+
+    if not wait:
+        show_json(workspace) if as_json else show_line(wish_line(workspace))
+        return
+    from torpor.cli.output.progress import following
+    from torpor.cli.wait import wait_for, wished
+
+    wish = wished(workspace, is_recovery=is_recovery)
+    try:
+        with following() as follow:
+            reached = wait_for(api, workspace, wish, follow=follow, timeout_s=timeout_s)
+    except KeyboardInterrupt:
+        advice = f"{wish.desired_state} is still wished; `torpor show {wish.name}` says how far it is"
+        raise Ended(ExitCode.INTERRUPTED, "no longer waiting", code="interrupted", advice=advice) from None
+    if as_json:
+        # What is gone altogether is told as it was last seen, in the phase it has reached.
+        show_json(reached if reached is not None else {**workspace, "phase": "DELETED", "operation": "NONE"})
+    else:
+        show_line(reached_line(reached) if reached is not None else f"{wish.name} is DELETED")

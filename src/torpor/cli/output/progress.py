@@ -1,0 +1,41 @@
+"""What does somebody who waits get to see?
+
+At a terminal one line that lives; anywhere else one plain line for each change. Always on standard error.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from torpor.cli.client import Record
+from torpor.cli.output.console import console, say
+
+REFRESH_PER_SECOND = 10
+
+
+@contextlib.contextmanager
+def following() -> Iterator[Callable[[Record], None]]:
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    from torpor.cli.output.colours import progress_line
+
+    spinner = Spinner("dots", style="cyan")
+    with Live(spinner, console=console(stderr=True), refresh_per_second=REFRESH_PER_SECOND, transient=True) as live:
+        yield lambda workspace: live.update(progress_line(workspace, spinner))
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, workspace: Record) -> None:
+        from torpor.cli.output.wording import change_line
+
+        line = change_line(workspace)
+        if line != self._last:
+            say(line)
+            self._last = line

@@ -1,0 +1,78 @@
+"""What can be shown, whoever draws it?
+
+Records become these values (render.py); they are drawn in colours at a terminal (colours.py) and as plain text anywhere else
+(plain.py), so that what is piped need not wait for a library that draws.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torpor.cli.output.wording import NOTHING, escaped
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """May have several lines."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def plain(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    is_right: bool = False
+    may_go: int = 0
+    """Where there is no room for all, columns with the highest go first; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Text, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and what they are, aligned."""
+
+    rows: tuple[tuple[Text, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One below the other."""
+
+    parts: "tuple[Drawn, ...]"
+
+
+Drawn: TypeAlias = Text | Table | Facts | Group
+
+
+def text(value: object, style: str = "") -> Text:
+    """Any value, `-` for none; control characters in it are escaped."""
+    return Text((Piece(NOTHING, "dim"),)) if value is None else Text((Piece(escaped(value), style),))
+
+
+def line(*parts: Text | str) -> Text:
+    pieces = [(Piece(escaped(part)),) if isinstance(part, str) else part.pieces for part in parts]
+    return Text(tuple(piece for some in pieces for piece in some))
+
+
+def table(columns: Sequence[Column | str], rows: Sequence[Sequence[Text]]) -> Table:
+    named = tuple(column if isinstance(column, Column) else Column(column) for column in columns)
+    return Table(named, tuple(tuple(row) for row in rows))
+
+
+def facts(rows: Sequence[tuple[str, Text]], *, indent: int = 0) -> Facts:
+    return Facts(tuple((text(" " * indent + name, "" if indent else "dim"), value) for name, value in rows))

@@ -1,0 +1,435 @@
+"""sort run, master, worker, status, abort, join, generate, validate: how is more data sorted than one worker holds?"""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.options import Json
+from torpor.cli.output.console import say, show, show_bytes, show_json, show_line, show_text
+from torpor.cli.sort.exit_codes import told
+from torpor.cli.sort.options import (
+    Delimiter,
+    FormatText,
+    Heartbeat,
+    HeartbeatLost,
+    History,
+    HoldText,
+    JoinFile,
+    Key,
+    LockWait,
+    Master,
+    MasterGrace,
+    Memory,
+    NoProof,
+    NoResume,
+    NoSync,
+    Output,
+    Registration,
+    ReportFile,
+    Scratch,
+    Threads,
+    Tls,
+    WorkerGrace,
+    address,
+    deadlines,
+    detected_format,
+    report_file,
+    said_format,
+)
+from torpor.fast_imports import importing
+
+if TYPE_CHECKING:
+    from torpor.sort.job.report import JobReport
+
+MEMORY = "2G"
+
+app = typer.Typer(
+    name="sort",
+    help="Sort more data than one worker holds.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _sort(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        show_bytes(f"{context.get_help()}\n".encode())
+
+
+@app.command()
+def run(
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="Files, and directories of files.", show_default=False)],
+    output: Output,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="How many processes sort, at most.")] = 1,
+    min_share: Annotated[
+        str | None,
+        typer.Option("--min-share", metavar="SIZE", help="Each gets at least so much input; 0 starts all (default: 16M)."),
+    ] = None,
+    memory: Memory = MEMORY,
+    format_: FormatText = None,
+    key: Key = None,
+    delimiter: Delimiter = None,
+    scratch: Scratch = None,
+    threads: Threads = None,
+    no_sync: NoSync = False,
+    no_proof: NoProof = False,
+    no_resume: NoResume = False,
+    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Encrypt what goes between the processes.")] = False,
+    registration: Registration = None,
+    heartbeat: Heartbeat = None,
+    heartbeat_lost: HeartbeatLost = None,
+    worker_grace: WorkerGrace = None,
+    master_grace: MasterGrace = None,
+    lock_wait: LockWait = None,
+    report: ReportFile = None,
+    history: History = False,
+    as_json: Json = False,
+) -> None:
+    """Sort on this machine."""
+    page_file = report_file(report)
+    # Before anything else is imported: the process that workers come from imports the same meanwhile.
+    from torpor.sort.worker.fork_server import Cradle
+
+    with told(interrupted="the same command goes on where it stood"), Cradle() as cradle:
+        from torpor.cli.sort.progress import following
+        from torpor.sort.job.options import LocalOptions
+        from torpor.sort.record import GENSORT
+        from torpor.sort.sizes import MIN_SHARE, parse_size
+
+        form = said_format(format_, key, delimiter)
+        options = LocalOptions(
+            inputs=tuple(inputs),
+            output=output,
+            workers=workers,
+            min_share=MIN_SHARE if min_share is None else parse_size(min_share, "--min-share"),
+            memory=parse_size(memory),
+            format=form or GENSORT,
+            scratch=scratch,
+            threads=threads,
+            proof=not no_proof,
+            sync=not no_sync,
+            resume=not no_resume,
+            tls=tls,
+            deadlines=deadlines(
+                registration=registration,
+                heartbeat=heartbeat,
+                heartbeat_lost=heartbeat_lost,
+                worker_grace=worker_grace,
+                master_grace=master_grace,
+                lock=lock_wait,
+            ),
+        )
+        with importing():
+            from torpor.sort.job.local import run as run_here
+
+        if form is None:
+            options = replace(options, format=detected_format(inputs))
+        with following() as follow:
+            done = run_here(replace(options, follow=follow), cradle)
+    finish(done, page_file, history=history, as_json=as_json)
+
+
+@app.command()
+def master(
+    workers: Annotated[int, typer.Option("--workers", min=1, help="How many there will be.", show_default=False)],
+    state: Annotated[
+        Path, typer.Option("--state", metavar="DIR", help="Its journal, and join.json for the workers.", show_default=False)
+    ],
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where it answers; with port 0 any that is free.")
+    ] = "127.0.0.1:0",
+    join: Annotated[
+        Path | None,
+        typer.Option("--join", metavar="FILE", help="What `torpor sort join` made (default: it makes its own in --state)."),
+    ] = None,
+    format_: FormatText = None,
+    key: Key = None,
+    delimiter: Delimiter = None,
+    no_sync: NoSync = False,
+    no_proof: NoProof = False,
+    tls: Tls = None,
+    registration: Registration = None,
+    heartbeat: Heartbeat = None,
+    heartbeat_lost: HeartbeatLost = None,
+    worker_grace: WorkerGrace = None,
+    lock_wait: LockWait = None,
+    hold: HoldText = None,
+    report: ReportFile = None,
+    history: History = False,
+    as_json: Json = False,
+) -> None:
+    """Lead a sort that others do.
+
+    Prints its address, then the workers in the order of their ranges.
+    """
+    page_file = report_file(report)
+    with told(interrupted="the same command goes on, while its workers look for it"):
+        from torpor.cli.sort.progress import following, polling
+        from torpor.sort.debug_breakpoints import parse_hold
+        from torpor.sort.job.options import MasterOptions
+        from torpor.sort.machine.states import MasterState
+
+        options = MasterOptions(
+            workers=workers,
+            state=state,
+            listen=address(listen, "--listen"),
+            join=join,
+            format=said_format(format_, key, delimiter),
+            proof=not no_proof,
+            sync=not no_sync,
+            tls=tls,
+            deadlines=deadlines(
+                registration=registration,
+                heartbeat=heartbeat,
+                heartbeat_lost=heartbeat_lost,
+                worker_grace=worker_grace,
+                lock=lock_wait,
+            ),
+            hold=None if hold is None else parse_hold(hold, frozenset(MasterState)),
+        )
+        from torpor.sort.master.program import serve_job
+
+        # With --json standard output is for the report alone.
+        with following(say if as_json else show_line) as follow, polling(follow) as begin:
+            done = serve_job(replace(options, say=follow.tell), started=lambda mastery: begin(mastery.status))
+    finish(done, page_file, history=history, as_json=as_json)
+
+
+@app.command()
+def worker(
+    master: Master,
+    join: Annotated[Path, typer.Option("--join", metavar="FILE", help="The master's join.json.", show_default=False)],
+    output: Output,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--input", "-i", metavar="DIR", help="What it sorts; may be said several times.", show_default=False),
+    ] = None,
+    scratch: Scratch = None,
+    memory: Memory = MEMORY,
+    index: Annotated[
+        int | None,
+        typer.Option("--index", metavar="K", min=0, help="Which worker it is (default: by name, once all are there)."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Where it answers (default: by which it reaches the master)."),
+    ] = None,
+    threads: Threads = None,
+    no_resume: NoResume = False,
+    heartbeat: Heartbeat = None,
+    heartbeat_lost: HeartbeatLost = None,
+    master_grace: MasterGrace = None,
+    lock_wait: LockWait = None,
+    hold: HoldText = None,
+    history: History = False,
+) -> None:
+    """Sort a part: its own inputs, scratch space and output directory."""
+    if not inputs:
+        raise usage("there is nothing to sort", "--input DIR names what")
+    with told(interrupted="the same command goes on where it stood"):
+        from torpor.sort.debug_breakpoints import parse_hold
+        from torpor.sort.job.options import WorkerOptions
+        from torpor.sort.machine.states import WorkerState
+        from torpor.sort.sizes import parse_size
+
+        options = WorkerOptions(
+            master=address(master, "MASTER"),
+            join=join,
+            inputs=tuple(inputs),
+            output=output,
+            scratch=scratch,
+            memory=parse_size(memory),
+            index=index,
+            listen=None if listen is None else address(listen, "--listen"),
+            threads=threads,
+            resume=not no_resume,
+            deadlines=deadlines(heartbeat=heartbeat, heartbeat_lost=heartbeat_lost, master_grace=master_grace, lock=lock_wait),
+            hold=None if hold is None else parse_hold(hold, frozenset(WorkerState)),
+            history=history,
+        )
+        from torpor.sort.worker.program import part, work
+
+        left = work(options)
+        if left.ending:
+            raise Ended(ExitCode(left.ending), f"the worker failed: {left.reason}", code="worker_failed")
+        part(options)
+    # At once: who is killed between the two has nothing left that tells its successor how it ended.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ExitCode.OK)
+
+
+@app.command()
+def status(
+    master: Annotated[
+        str,
+        typer.Argument(
+            metavar="MASTER",
+            help="The HOST:PORT of the master or of a worker, the master's --state directory or join.json,"
+            " or the output directory of a `run`.",
+            show_default=False,
+        ),
+    ],
+    join: JoinFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show the status of a sort, or of one worker."""
+    with told():
+        from torpor.cli.sort import render
+        from torpor.sort.job.client import ask_status
+        from torpor.sort.job.status import JobStatus
+
+        found = ask_status(master, join)
+        if isinstance(found, JobStatus):
+            show_json(render.plain(found)) if as_json else show(render.standing(found))
+        else:
+            show_json(render.plain_worker(found)) if as_json else show(render.worker_standing(found))
+
+
+@app.command()
+def abort(
+    master: Annotated[
+        str,
+        typer.Argument(
+            metavar="MASTER",
+            help="The master's --state directory or join.json, its HOST:PORT with --join, or the output directory of a `run`.",
+            show_default=False,
+        ),
+    ],
+    join: JoinFile = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="What master and workers report.")
+    ] = "aborted by the user",
+    as_json: Json = False,
+) -> None:
+    """End a sort for its master and all its workers.
+
+    Workers remove their scratch and output; inputs stay. An aborted job cannot be continued.
+    """
+    with told():
+        from torpor.sort.job.client import abort_job
+
+        job = abort_job(master, join, reason)
+    show_json({"job": job, "aborted": True}) if as_json else show_line(
+        f"job {job} is aborted; its workers remove what they have made"
+    )
+
+
+@app.command()
+def join(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.", show_default=False)],
+    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Encrypt what goes between processes.")] = True,
+) -> None:
+    """Make a job's secret before its master: for manifests that hand it to all.
+
+    Whoever has the file can take part in the job.
+    """
+    with told():
+        from torpor.sort.wire.credentials import make_secret
+
+        job = make_secret(file, tls=tls)
+    say(f"{file}: the token{' and the certificate' if tls else ''} of job {job}; only its owner may read it")
+
+
+@app.command()
+def generate(
+    records: Annotated[int, typer.Argument(metavar="RECORDS", min=0, help="How many.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.", show_default=False)],
+    as_ascii: Annotated[bool, typer.Option("--ascii", help="Printable records, each a line.")] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Begin at record N.")] = 0,
+    skew: Annotated[bool, typer.Option("--skew", help="Half of the keys equal, the rest Zipf.")] = False,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Make records as the public benchmark's generator makes them."""
+    with told():
+        from torpor.cli.sort.progress import counting
+        from torpor.sort.data.generate import generate as make
+        from torpor.sort.record import GENSORT
+
+        with counting("generating", records * GENSORT.length) as progress:
+            made = make(records, file, ascii=as_ascii, first=seed, skew=skew, threads=threads, progress=progress)
+    plain = {"file": str(file), "records": made.records, "size_bytes": made.size}
+    show_json(plain) if as_json else show_line(f"{file}: {made.records:,} records, {made.size:,} bytes")
+
+
+@app.command()
+def validate(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH", help="Files or output directories, in order.", show_default=False)
+    ],
+    format_: FormatText = None,
+    key: Key = None,
+    delimiter: Delimiter = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Are they in order, and how many? Exit code 1 when not.
+
+    What is counted and added up is what the public benchmark's validator counts and adds up.
+    """
+    with told():
+        from torpor.cli.sort.progress import counting
+        from torpor.sort.data.validate import summary
+        from torpor.sort.data.validate import validate as check
+
+        form = said_format(format_, key, delimiter) or detected_format(paths)
+        total = sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
+        with counting("validating", total) as progress:
+            found = check(paths, form, threads=threads, progress=progress)
+    plain = {
+        "in_order": found.in_order,
+        "records": found.records,
+        "size_bytes": found.size,
+        "checksum": f"{found.checksum:x}",
+        "duplicate_keys": found.duplicate_keys,
+        "unordered": found.unordered,
+        "first_unordered": found.first_unordered,
+        "first_key": None if found.first_key is None else found.first_key.hex(),
+        "last_key": None if found.last_key is None else found.last_key.hex(),
+    }
+    show_json(plain) if as_json else show_text(f"{summary(found).rstrip()}\n")
+    raise typer.Exit(ExitCode.OK if found.in_order else ExitCode.REFUSED)
+
+
+def finish(report: "JobReport", page_file: Path | None, *, history: bool, as_json: bool) -> None:
+    from torpor.sort.job.report import Outcome, as_plain, as_summary, as_text
+
+    written = _write_page(report, page_file)
+    if not as_json:
+        # Of a sort that failed the history is always shown: it says where, and cannot be asked for later.
+        is_long = history or report.outcome is Outcome.FAILED
+        show_text(as_text(report) if is_long else as_summary(report))
+    if report.outcome is Outcome.FAILED:
+        raise Ended(
+            ExitCode.ENDED_IN_ERROR,
+            f"the sort failed: {report.reason}",
+            code="sort_failed",
+            advice="its history says where",
+            context={"report": as_plain(report)},
+        )
+    if as_json:
+        show_json(as_plain(report))
+    if not written:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _write_page(report: "JobReport", page_file: Path | None) -> bool:
+    """A sort that went well is not called a failure because of its picture; but the exit code tells."""
+    if page_file is None:
+        return True
+    from torpor.sort.job.report_page import page
+
+    try:
+        page_file.write_text(page(report), encoding="utf-8")
+    except OSError as error:
+        say(f"torpor: the report could not be written: {page_file}: {error.strerror}")
+        return False
+    return True

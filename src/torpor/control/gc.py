@@ -1,0 +1,242 @@
+"""How are archives collected that nobody refers to?
+
+List the store, mark the orphans, remove those whose grace period has passed. Each workspace is held for a moment while its
+archives are marked or given up; objects are removed with nobody held up. A collection that was cut off anywhere is continued by
+the next, and one bad archive or workspace holds up no other.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from torpor import metrics
+from torpor.domain.backoff import backoff_s
+from torpor.domain.errors import Deposed, TorporError, Unavailable
+from torpor.domain.records import ArchiveKey
+from torpor.domain.retention import MARKS, Action, Decision, Retention, Terms, Why
+from torpor.loops import turned
+from torpor.ports import Archives
+from torpor.service.gc_plan import NAMED_AT_MOST, Look, decisions, look, strangers
+from torpor.store.gc import CollectingStore, Compared, Totals
+
+log = structlog.get_logger()
+
+ASKED_EVERY_S = 5.0
+"""How soon a collection begins that an operator asked for."""
+RETRY_S = 60.0
+"""After one that was skipped or cut off; it doubles up to the interval. Listing a large store is not for every few seconds."""
+HANDFUL = 32
+"""So many are given up at once, right before they are removed."""
+REMOVALS_AT_ONCE = 2
+STEP_S = 600.0
+"""How long one step of a collection may take: a page of the store's listing, or a large archive to be removed."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What came of one collection, so far."""
+
+    begun_at: datetime
+    compared: Compared = field(default_factory=Compared)
+    removed: int = 0
+    freed_bytes: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Whatever is wrong with this one is noted, and stops no other."""
+        turned()
+        try:
+            yield
+        except (Deposed, Unavailable):
+            raise
+        except Exception as error:
+            log.warning("not_collected", what=what, why=_words(error))
+            self.failed[what] = _words(error)
+
+    def report(self, totals: Totals | None = None, *, skipped: str | None = None) -> dict[str, Any]:
+        return {
+            "started_at": self.begun_at.isoformat(),
+            "skipped": skipped,
+            "kept": totals.kept if totals else None,
+            "orphans": totals.orphans if totals else None,
+            "removed": self.removed,
+            "freed_bytes": self.freed_bytes,
+            "failed": dict(list(self.failed.items())[:NAMED_AT_MOST]),
+            **strangers(self.compared),
+        }
+
+
+class Collector:
+    """A duty of the leader (`control.duties.Duty`)."""
+
+    name = "gc"
+
+    def __init__(self, store: CollectingStore, archives: Archives, *, retention: Retention, every_s: float) -> None:
+        self._store = store
+        self._archives = archives
+        self._terms = Terms(retention, timedelta(seconds=every_s))
+        self._every_s = every_s
+        self._skipped = 0
+        self._oldest_proof: float | None = None
+        """When the archive was proven that was proven longest ago, on the monotonic clock."""
+        self.interval_s = min(every_s, ASKED_EVERY_S)
+        self.turn_s = STEP_S
+        self.wake = asyncio.Event()
+
+    async def do(self, term: int) -> None:
+        retry_s = backoff_s(max(1, self._skipped), base_s=RETRY_S, cap_s=self._every_s, dice=0.0)
+        if await self._store.is_due(every_s=self._every_s, retry_s=retry_s):
+            await self.collect(term)
+        elif self._oldest_proof is None:
+            self._tell_age((await self._store.totals()).oldest_proof_s)  # cheap: there are none, or this leader is new
+        self._tell_age_now()
+
+    def _tell_age(self, oldest_proof_s: float | None) -> None:
+        self._oldest_proof = None if oldest_proof_s is None else time.monotonic() - oldest_proof_s
+        self._tell_age_now()
+
+    def _tell_age_now(self) -> None:
+        age_s = math.nan if self._oldest_proof is None else time.monotonic() - self._oldest_proof
+        metrics.archive_verified_age_seconds.set(age_s)
+
+    def rest(self) -> None:
+        """Another process leads, and tells what there is to tell."""
+        self._oldest_proof = None
+        metrics.archive_verified_age_seconds.set(math.nan)
+
+    async def collect(self, term: int) -> None:
+        """One collection. Unavailable: it is skipped from there on, and nothing was touched that could not be looked at."""
+        tally = _Tally(await self._store.begin(term, self._terms))
+        self._skipped += 1
+        try:
+            totals = await self._collect(term, tally)
+            report = tally.report(totals)
+            await self._store.end(term, tally.begun_at, report)
+        except Deposed:
+            raise
+        except Exception as error:
+            with contextlib.suppress(Unavailable):
+                await self._store.skip(term, tally.report(skipped=_words(error)))
+            raise
+        self._skipped = 0
+        self._tell_age(totals.oldest_proof_s)
+        log.info("archives_collected", **_counts(report), failed=len(tally.failed))
+
+    async def _collect(self, term: int, tally: _Tally) -> Totals:
+        await self._require_our_store()
+        seen = await look(self._store, self._archives, self._terms, await self._store.housekeeping())
+        tally.compared = seen.compared
+        if seen.why_not is not None:
+            raise Unavailable(seen.why_not)
+        await self._take_in(term, seen, tally)
+        # First what an earlier one has given up. It goes on though its workspace be in ERROR by now: it may be half gone.
+        await self._remove_going(term, tally)
+        ripe = await self._mark(term, seen, tally)
+        for start in range(0, len(ripe), HANDFUL):
+            given_up = await self._give_up(term, seen, ripe[start : start + HANDFUL], tally)
+            await self._remove(term, given_up, tally)
+        return await self._store.totals()
+
+    async def _require_our_store(self) -> None:
+        identity = await self._archives.world()
+        known = await self._store.remember_store(identity)
+        if identity != known:
+            raise Unavailable(f"the archive store is {identity}; this database belongs to {known}")
+
+    async def _take_in(self, term: int, seen: Look, tally: _Tally) -> None:
+        of_workspace: dict[str, list[str]] = {}
+        for key in seen.compared.left_over:
+            of_workspace.setdefault(ArchiveKey.parse(key).workspace_id, []).append(key)
+        for workspace_id, keys in of_workspace.items():
+            with tally.alone(workspace_id):
+                async with self._store.holding(term, [workspace_id], seen.compared) as holding:
+                    await holding.take_in(keys)
+
+    async def _mark(self, term: int, seen: Look, tally: _Tally) -> Sequence[ArchiveKey]:
+        """Those whose grace period has passed."""
+        ripe: list[ArchiveKey] = []
+        async for held, decided in decisions(self._store, seen):
+            with tally.alone(held.holder.id):
+                # Looked at first without holding anybody up: most have nothing to be written.
+                if not MARKS.isdisjoint(one.action for one in decided):
+                    await self._mark_one(term, seen, held.holder.id)
+                ripe += [ArchiveKey.parse(one.archive.key) for one in decided if _is_ripe(one)]
+        return ripe
+
+    async def _mark_one(self, term: int, seen: Look, workspace_id: str) -> None:
+        async with self._store.holding(term, [workspace_id], seen.compared) as holding:
+            for held in await holding.held():
+                await holding.write([one for one in seen.decide(held) if one.action in MARKS])
+
+    async def _give_up(self, term: int, seen: Look, ripe: Sequence[ArchiveKey], tally: _Tally) -> Sequence[str]:
+        try:
+            return await self._given_up(term, seen, ripe)
+        except (Deposed, Unavailable):
+            raise
+        except Exception:  # one of them, which the others need not suffer for
+            given_up: list[str] = []
+            for one in ripe:
+                with tally.alone(str(one)):
+                    given_up += await self._given_up(term, seen, [one])
+            return given_up
+
+    async def _given_up(self, term: int, seen: Look, ripe: Sequence[ArchiveKey]) -> Sequence[str]:
+        """The point of no return: decided once more, with everybody held. Who is in ERROR by now keeps what is left."""
+        keys = set(map(str, ripe))
+        async with self._store.holding(term, {key.workspace_id for key in ripe}, seen.compared) as holding:
+            decided = [one for held in await holding.held() for one in seen.decide(held)]
+            removed = [one for one in decided if one.action is Action.REMOVE and one.archive.key in keys]
+            await holding.write(removed)
+        return [one.archive.key for one in removed]
+
+    async def _remove_going(self, term: int, tally: _Tally) -> None:
+        last = ""
+        while keys := await self._store.going(term, after=last):
+            last = keys[-1]
+            await self._remove(term, keys, tally)
+
+    async def _remove(self, term: int, keys: Sequence[str], tally: _Tally) -> None:
+        """One that cannot be removed is left for the next collection and holds up no other; a silent store ends this one."""
+        turn = asyncio.Semaphore(REMOVALS_AT_ONCE)
+        gone: list[str] = []
+        outs: list[Unavailable] = []
+
+        async def remove(key: str) -> None:
+            async with turn:
+                try:
+                    with tally.alone(key):
+                        if not outs:
+                            await self._archives.remove(ArchiveKey.parse(key))
+                            gone.append(key)
+                except Unavailable as out:
+                    outs.append(out)
+
+        async with asyncio.TaskGroup() as group:
+            for key in keys:
+                group.create_task(remove(key))
+        sizes = await self._store.forget(term, gone)
+        tally.removed += len(sizes)
+        tally.freed_bytes += sum(sizes)
+        metrics.gc_removed_total.inc(len(sizes))
+        if outs:
+            raise outs[0]
+
+
+def _is_ripe(decision: Decision) -> bool:
+    return decision.action is Action.REMOVE and decision.why is not Why.GOING
+
+
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, TorporError) else f"{type(error).__name__}: {error}"
+
+
+def _counts(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in report.items() if not isinstance(value, list | dict)}

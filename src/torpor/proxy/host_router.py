@@ -1,0 +1,89 @@
+"""Whose is a request: the platform's, a workspace's, or nobody's?"""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import assert_never
+
+from torpor.domain.hostnames import Hosts, ToNobody, ToPlatform, ToWorkspace
+from torpor.ports import Address
+from torpor.proxy import pages
+from torpor.proxy.gate import Pass, Reply, Verdict
+from torpor.proxy.limit_page import MakingRoom
+from torpor.proxy.outcomes import Outcome
+from torpor.proxy.request_head import Head
+from torpor.proxy.sign_in_cookie import OWN_PATHS
+from torpor.proxy.workspace_gate import House
+
+HOSTS_KNOWN = 4096
+# What concerns the process that is asked, whoever else serves the API.
+OF_THIS_PROCESS = (b"/health", b"/metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Where the API and the dashboard are."""
+
+    here: Address
+    elsewhere: Address | None = None
+    """In another process; what concerns this one is answered here all the same."""
+
+    def address(self, target: bytes) -> Address:
+        if self.elsewhere is None or target.partition(b"?")[0].startswith(OF_THIS_PROCESS):
+            return self.here
+        return self.elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What is behind the gate once it is open."""
+
+    house: House
+    room: MakingRoom
+
+
+class Gatekeeper:
+    """Implements `proxy.gate.Gate`. It answers before there is anything behind it."""
+
+    def __init__(self, hosts: Hosts, platform: Platform, *, has_workspaces: bool = True) -> None:
+        self.inside: Inside | None = None
+        self._hosts = hosts
+        self._platform = platform
+        self._has_workspaces = has_workspaces
+        self._destination = lru_cache(maxsize=HOSTS_KNOWN)(hosts.destination)
+        self._ways: dict[tuple[Address, bool], Pass] = {}
+
+    def judge(self, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
+        where = self._destination(head.host)
+        match where:
+            case ToWorkspace():
+                if self.inside is None:
+                    return self._closed(where, head)
+                return self.inside.house.judge(where, head, client)
+            case ToPlatform():
+                return self._to_platform(head, client)
+            case ToNobody(host):
+                return pages.reply(pages.misdirected(host, self._hosts), as_html=head.wants_html)
+            case _:
+                assert_never(where)
+
+    def _closed(self, where: ToWorkspace, head: Head) -> Reply:
+        notice = pages.cannot_tell(where.name) if self._has_workspaces else pages.not_from_here(where.name)
+        return pages.reply(notice, as_html=head.wants_html)
+
+    def _to_platform(self, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
+        if head.is_upgrade and head.is_cross_site:
+            return pages.reply(pages.cross_site(), as_html=False)
+        if self.inside is not None and head.target.startswith(OWN_PATHS):
+            return self.inside.room.answer(head, client)
+        address = self._platform.address(head.target)
+        way = self._ways.get((address, head.wants_html))
+        if way is None:
+            way = self._ways[address, head.wants_html] = Pass(
+                address,
+                Outcome.PLATFORM,
+                sorry=pages.reply(pages.no_platform(), as_html=head.wants_html),
+                too_late=pages.reply(pages.no_platform(504), as_html=head.wants_html),
+                to_workspace=False,
+            )
+        return way

@@ -1,0 +1,199 @@
+"""What does an answer's head say, and what of it goes back?
+
+Anybody's program wrote it, so it is read with more patience than a request. But what goes on to the client has one meaning
+only, because further answers follow on its connection; and nothing of it speaks as the platform.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torpor.proxy.request_head import (
+    CHUNKED,
+    END,
+    MOST_HEADERS,
+    NO_BODY,
+    PLATFORM_COOKIES,
+    TEXT,
+    UNTIL_CLOSE,
+    BadHead,
+    Framing,
+    Length,
+    Part,
+    name_of,
+    text_lines,
+    words,
+)
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
+_MOST_DIGITS = 18
+_TIMEOUT = re.compile(rb"(?:^|[,; \t])timeout=([0-9]{1,6})", re.IGNORECASE)
+_NOT_FOR_CONNECTION_TO_NAME = frozenset({b"content-length", b"transfer-encoding", b"close", b"keep-alive"})
+_ON_ITS_END = frozenset({b"content-length", b"transfer-encoding"})
+SWITCHING = 101
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """How an answer begins."""
+
+    status: int
+    lines: tuple[bytes, ...]
+    """That go back to the client."""
+    is_as_it_came: bool
+    """Whether they are all that there were, byte for byte."""
+    coding: bytes
+    """How it is transferred: chunked, or what only its end ends. Empty when it does not say."""
+    length: int | None
+    closes: bool
+    """Whether its connection ends with it."""
+    keeps_s: int | None
+    """For how long its connection may be used again, if it said so."""
+    is_event_stream: bool
+    """Whether it may go on for ever, with signs of life that are no use."""
+
+    @property
+    def is_interim(self) -> bool:
+        """Whether the real answer is still to come (100 Continue, 103 Early Hints)."""
+        return self.status < 200 and self.status != SWITCHING
+
+    def framing(self, method: bytes) -> Framing:
+        """How long its body is, when the request had this method."""
+        if method == b"HEAD" or self.status in (204, 304):
+            return NO_BODY
+        if self.coding:
+            return CHUNKED if self.coding == b"chunked" else UNTIL_CLOSE
+        if self.length is None:
+            return UNTIL_CLOSE
+        return Length(self.length) if self.length else NO_BODY
+
+    def render(self, *, closes: bool = False) -> bytes:
+        """As the client gets it; `closes`: as the last on its connection."""
+        return b"\r\n".join((*self.lines, b"Connection: close") if closes else self.lines) + END
+
+
+def answer_ends(part: bytes, begin: int = 0) -> int | None:
+    """Where the answer's head that begins there ends in what has arrived of it; None while it has not."""
+    end = part.find(b"\n\r\n", begin)
+    bare = part.find(b"\n\n", begin, end + 1 if end >= 0 else len(part))
+    if bare >= 0:
+        return bare + 2
+    return end + 3 if end >= 0 else None
+
+
+def parse_answer(raw: bytes, *, from_workspace: bool) -> AnswerHead:
+    """The head of an answer, which ends in an empty line; BadHead when it is none."""
+    lines = text_lines(raw)
+    is_as_it_came = lines is not None
+    if lines is None:
+        lines = _odd_lines(raw)
+    first = lines[0]
+    begun = _STATUS_LINE.fullmatch(first)
+    if begun is None:
+        raise BadHead(502, "What came back is not HTTP.")
+    status = int(begun[1])
+    closes, keeps_s, length, coding, is_event_stream = False, None, None, b"", False
+    if first.startswith(b"HTTP/1.0"):
+        # We speak as what we are: it is our connection that the version is about.
+        closes, is_as_it_came, first = True, False, b"HTTP/1.1" + first[8:]
+    kept = [first]
+    named: frozenset[bytes] = frozenset()
+    for line in lines[1:]:
+        name, found, value = line.partition(b":")
+        meaning = name_of(name) if found else None
+        if meaning is None:
+            raise BadHead(502, "What came back has a header line that is not NAME: VALUE.")
+        part = meaning.part
+        if part is Part.REST:
+            kept.append(line)
+            continue
+        value = value.strip(b" \t")
+        match part:
+            case Part.CONTENT_TYPE:
+                is_event_stream = value[:17].lower() == b"text/event-stream"
+            case Part.LENGTH:
+                if not value.isdigit() or len(value) > _MOST_DIGITS or length not in (None, int(value)):
+                    raise BadHead(502, "What came back has no good Content-Length.")
+                if length is not None:
+                    is_as_it_came = False
+                    continue
+                length = int(value)
+            case Part.CODING:
+                # Two readers of anything but this one word could find two ends, or one find none.
+                if (b"chunked" in value.lower() and (coding or value.lower() != b"chunked")) or coding == b"chunked":
+                    raise BadHead(502, "What came back is chunked in a way that could be read in two.")
+                coding = value.lower() or b"?"
+            case Part.CONNECTION:
+                said = _said_of_connection(value)
+                closes = b"close" in said or (closes and b"keep-alive" not in said)
+                named |= said - _NOT_FOR_CONNECTION_TO_NAME
+                if status != SWITCHING:
+                    is_as_it_came = False
+                    continue
+            case Part.UPGRADE if status == SWITCHING:
+                pass
+            case Part.HOP | Part.UPGRADE:
+                if meaning.lower == b"keep-alive" and (told := _TIMEOUT.search(value)):
+                    keeps_s = int(told[1])
+                is_as_it_came = False
+                continue
+            case Part.CLEAR_SITE_DATA if from_workspace:
+                # It would clear the cookies of every host of the domain, the platform's as well.
+                is_as_it_came = False
+                continue
+            case Part.SET_COOKIE if from_workspace:
+                cookie = own_cookie(value)
+                if cookie != value:
+                    is_as_it_came = False
+                    if cookie is None:
+                        continue
+                    line = b"%s: %s" % (name, cookie)
+        kept.append(line)
+    answer = AnswerHead(status, tuple(kept), is_as_it_came, coding, length, closes, keeps_s, is_event_stream)
+    gone = set() if status == SWITCHING else set(named)
+    # One word on where it ends, and none where there is nothing to end.
+    if status == 204 or answer.is_interim:
+        gone |= _ON_ITS_END if coding or length is not None else set()
+    elif coding and length is not None:
+        gone.add(b"content-length")
+    return _without(answer, gone) if gone else answer
+
+
+@lru_cache(maxsize=64)
+def _said_of_connection(value: bytes) -> frozenset[bytes]:
+    return frozenset(words((value,)))
+
+
+def _odd_lines(raw: bytes) -> list[bytes]:
+    """Of a program that ends them in a bare LF. Nothing else is forgiven."""
+    lines = [line.removesuffix(b"\r") for line in raw.rstrip(b"\r\n").split(b"\n")]
+    if any(line.translate(None, TEXT) for line in lines) or len(lines) > MOST_HEADERS:
+        raise BadHead(502, "What came back has control characters, or no end, in its head.")
+    return lines
+
+
+def _without(answer: AnswerHead, names: set[bytes]) -> AnswerHead:
+    first, *lines = answer.lines
+    kept = [line for line in lines if line.partition(b":")[0].lower() not in names]
+    return AnswerHead(
+        answer.status,
+        (first, *kept),
+        False,
+        answer.coding,
+        answer.length,
+        answer.closes,
+        answer.keeps_s,
+        answer.is_event_stream,
+    )
+
+
+def own_cookie(value: bytes) -> bytes | None:
+    """A cookie as a workspace may set it: for its own host only; None when it would be one of the platform's.
+
+    Browsers send one without a name as its bare value, which may look like any other.
+    """
+    pair, *attributes = value.split(b";")
+    if pair.lstrip(b"= \t").partition(b"=")[0].strip(b" \t") in PLATFORM_COOKIES:
+        return None
+    kept = [part for part in attributes if part.partition(b"=")[0].strip(b" \t").lower() != b"domain"]
+    return value if len(kept) == len(attributes) else b";".join((pair, *kept))

@@ -1,0 +1,170 @@
+"""How does one port serve everybody, and stop without hurting anybody?"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from torpor.domain.errors import Hopeless, Refused
+from torpor.proxy.client_connection import Client
+from torpor.proxy.connection_limits import UNLIMITED, ConnectionLimits
+from torpor.proxy.connections import GOING_AWAY, NOT_ALLOWED, Guest, Traffic
+from torpor.proxy.forwarded import Trust
+from torpor.proxy.gate import Gate
+from torpor.proxy.timeouts import Patience
+
+log = structlog.get_logger()
+
+# Whoever has vanished without a word is asked whether they are there: after so long, so often, so many times.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
+_NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
+
+
+class Front:
+    """The product's one port. The gate says where each request goes; those before us who are `trusted` are believed."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        port: int,
+        hosts: Sequence[str] = ("127.0.0.1", "::1"),
+        trusted: Sequence[str] = (),
+        patience: Patience = Patience(),
+        limits: ConnectionLimits = UNLIMITED,
+    ) -> None:
+        self.port = port
+        """The port that is listened on; with 0, the one that was free, once started."""
+        self._gate = gate
+        self._hosts = hosts
+        self._trust = Trust(trusted)
+        self._patience = patience
+        self._limits = limits
+        self._servers: list[asyncio.Server] = []
+        self._traffic: Traffic | None = None
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Listen. Refused `port_in_use` or `port_not_allowed`."""
+        loop = asyncio.get_running_loop()
+        traffic = self._traffic = Traffic(self._gate, self._trust, self._patience, self._limits)
+        listeners: list[socket.socket] = []
+        try:
+            listeners.extend(filter(None, map(self._listen, self._hosts)))
+        except BaseException:
+            for listener in listeners:
+                listener.close()
+            raise
+        if not listeners:
+            raise Hopeless(f"none of the addresses {', '.join(self._hosts)} exists on this machine")
+        for listener in listeners:
+            server = await loop.create_server(lambda: Client(traffic), sock=listener, backlog=self._limits.backlog)
+            self._servers.append(server)
+        self._look()
+
+    async def stop(self, grace_s: float = 5) -> None:
+        """Accept nobody and begin nothing; what is under way has so long to finish. WebSockets are told at its end."""
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        traffic = self._traffic
+        if traffic is None:
+            return
+        traffic.is_draining = True
+        _tell_all(traffic, lambda guest: guest.drain())
+        if not await traffic.is_gone(grace_s):
+            _tell_all(traffic, lambda guest: guest.end(GOING_AWAY))
+            if not await traffic.is_gone(self._patience.farewell_s):
+                _tell_all(traffic, lambda guest: guest.abort())
+                await traffic.is_gone(self._patience.farewell_s)
+        traffic.pool.close()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def cut(self, bearer: str) -> None:
+        """End at once whatever goes by this right."""
+        if self._traffic is not None:
+            _tell_all(self._traffic, lambda guest: guest.end(NOT_ALLOWED) if guest.bearer == bearer else None)
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return 0 if self._traffic is None else len(self._traffic.guests)
+
+    @property
+    def counted(self) -> int:
+        """How many connections, and requests of trusted proxies, count for a client address."""
+        return 0 if self._traffic is None else len(self._traffic.places)
+
+    def _look(self) -> None:
+        """One timer for all: none is set, nor cancelled, for any single request."""
+        traffic, patience = self._traffic, self._patience
+        assert traffic is not None
+        # First: whatever happens below, it is looked again.
+        self._looking = asyncio.get_running_loop().call_later(patience.look_s, self._look)
+        now = traffic.now()
+        _tell_all(traffic, lambda guest: guest.look(now, patience))
+        traffic.pool.look(now)
+
+    def _listen(self, host: str) -> socket.socket | None:
+        """A bound socket; None where this machine does not have the address."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            if error.errno in _NOT_HERE:
+                return None
+            raise
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _ask_for_signs_of_life(listener)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((host, self.port))
+            listener.listen(self._limits.backlog)
+        except OSError as error:
+            listener.close()
+            match error.errno:
+                case errno.EADDRINUSE:
+                    raise Refused(
+                        "port_in_use",
+                        f"port {self.port} is in use on {host}; choose another with --port",
+                        port=self.port,
+                        host=host,
+                    ) from error
+                case errno.EACCES:
+                    raise Refused(
+                        "port_not_allowed",
+                        f"port {self.port} is not allowed for this user; choose one above 1023 with --port",
+                        port=self.port,
+                        host=host,
+                    ) from error
+                case number if number in _NOT_HERE:
+                    return None
+                case _:
+                    raise
+        self.port = listener.getsockname()[1]
+        return listener
+
+
+def _tell_all(traffic: Traffic, tell: Callable[[Guest], None]) -> None:
+    """Whatever is wrong with one of them, the others are told as well; that one ends."""
+    for guest in list(traffic.guests):
+        try:
+            tell(guest)
+        except Exception:
+            log.exception("connection_broke")
+            with suppress(Exception):
+                guest.abort()
+
+
+def _ask_for_signs_of_life(listener: socket.socket) -> None:
+    """Of everybody who connects: they have it from their listener."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE.items():
+        if hasattr(socket, option):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,124 @@
+"""How does a browser show on a workspace's host who it is, when all it has is a session on the platform's?
+
+It is given a nonce here and sent to the platform with the digest of that; it comes back with a code that is good once, for
+seconds, and only together with the nonce. What it has then is a cookie of this host alone.
+"""
+
+import hashlib
+import re
+import secrets
+import uuid
+from datetime import UTC, datetime
+from urllib.parse import parse_qs, urlencode
+
+from torpor.accounts import Accounts
+from torpor.domain.errors import Refused
+from torpor.domain.hostnames import Hosts, ToWorkspace, is_own_path
+from torpor.proxy import pages
+from torpor.proxy.gate import Reply
+from torpor.proxy.knock import cookies
+from torpor.proxy.outcomes import Outcome
+from torpor.proxy.request_head import PLATFORM_COOKIES, Head, Header
+from torpor.proxy.route_cache import Routes
+
+OWN_PATHS = b"/.torpor/"
+ENTER = "/.torpor/enter"
+STANDING = "/.torpor/standing"
+LOGO = "/.torpor/logo.svg"
+ROOM = "/.torpor/room"
+"""On the platform's host (`proxy.room`)."""
+KNOCK_LIVES_S = 600
+LONGEST_COOKIE_S = 400 * 86_400
+"""Browsers keep none longer."""
+MOST_ENDED_COOKIES = 100
+MOST_FIELDS = 10
+_NONCE = re.compile(r"[A-Za-z0-9_-]{43}")
+_CODE = re.compile(r"torpor_[A-Za-z0-9_-]{43}")
+_COOKIE_NAME = re.compile(rb"[!#-'*+.^_`|~0-9A-Za-z-]+")
+# The same for all: whoever guesses learns nothing, not even whether there is such a workspace.
+_CLOSED = "this way in was used already, is too old, or is another browser's; open it again"
+# Asked about all the same: how long the answer takes tells nothing either.
+_NO_WORKSPACE = str(uuid.UUID(int=0))
+SEE_OTHER = 303
+
+
+def read_query(query: str) -> dict[str, str] | None:
+    """The first of each name; None: nobody who was sent here asks so much."""
+    try:
+        return {name: values[0] for name, values in parse_qs(query, max_num_fields=MOST_FIELDS).items()}
+    except ValueError:
+        return None
+
+
+def see(where: str, *headers: Header, outcome: Outcome) -> Reply:
+    return Reply(SEE_OTHER, outcome, ((b"Location", where.encode("latin-1")), *pages.SAFE_HEADERS, *headers))
+
+
+def sign_in(hosts: Hosts, to: ToWorkspace, head: Head) -> Reply:
+    """Go and show who you are, then come back here."""
+    # The same one while it lives: several tabs that knock at once must all be let in.
+    nonce = _nonce(hosts, head) or secrets.token_urlsafe(32)
+    target = head.target.decode("latin-1")
+    asked = {
+        "workspace": to.name,
+        **({} if to.port is None else {"port": str(to.port)}),
+        "nonce": hashlib.sha256(nonce.encode()).hexdigest(),
+        "back": target if is_own_path(target) else "/",
+    }
+    kept = _set_cookie(hosts, hosts.knock_cookie, nonce, lives_s=KNOCK_LIVES_S)
+    return see(f"{hosts.base_url}/door?{urlencode(asked)}", kept, outcome=Outcome.SIGN_IN)
+
+
+async def enter(
+    hosts: Hosts, accounts: Accounts, routes: Routes, to: ToWorkspace, head: Head, *, code: str, back: str, client: str
+) -> Reply:
+    """Back from the platform: this browser is known here from now on."""
+    back = back if is_own_path(back) else "/"
+    closed = pages.reply(pages.bad_code(_CLOSED, back), as_html=head.wants_html)
+    nonce = _nonce(hosts, head)
+    if nonce is None or not _CODE.fullmatch(code):
+        return closed
+    workspace = await routes.find(to.name)
+    workspace_id = workspace.id if workspace is not None else _NO_WORKSPACE
+    try:
+        agent = b" ".join(head.values(b"user-agent")).decode("latin-1")
+        token, caller = await accounts.redeem(code, nonce, workspace_id, came_from=client, user_agent=agent)
+    except Refused:
+        return closed
+    cleared = () if cookies(head, hosts.workspace_cookie.encode()) == (workspace_id,) else clear_site(head)
+    lives_s = max(1, int((caller.expires_at - datetime.now(UTC)).total_seconds())) if caller.expires_at else None
+    return see(
+        back,
+        _set_cookie(hosts, hosts.door_cookie, token, lives_s=lives_s),
+        _set_cookie(hosts, hosts.knock_cookie, "", lives_s=0),
+        _set_cookie(hosts, hosts.workspace_cookie, workspace_id, lives_s=LONGEST_COOKIE_S),
+        *cleared,
+        outcome=Outcome.SIGN_IN,
+    )
+
+
+def clear_site(head: Head) -> tuple[Header, ...]:
+    """Nothing that another workspace left in this browser under this host name stays: its service worker would see every
+    request and answer to the new one. Also where it is not known whether there was another.
+
+    The directive "cookies" would end what the browser has on all hosts of the domain, the platform's session among it. So the
+    cookies that the browser shows here are ended one by one.
+    """
+    shown = dict.fromkeys(pair.partition(b"=")[0].strip() for value in head.values(b"cookie") for pair in value.split(b";"))
+    others = [name for name in shown if _COOKIE_NAME.fullmatch(name) and name not in PLATFORM_COOKIES]
+    ended = ((b"Set-Cookie", name + b"=; Path=/; Max-Age=0") for name in others[:MOST_ENDED_COOKIES])
+    return ((b"Clear-Site-Data", b'"cache", "storage"'), *ended)
+
+
+def _nonce(hosts: Hosts, head: Head) -> str | None:
+    return next(filter(_NONCE.fullmatch, cookies(head, hosts.knock_cookie.encode())), None)
+
+
+def _set_cookie(hosts: Hosts, name: str, value: str, *, lives_s: int | None) -> Header:
+    # On any other path it would not be sent with the next knock, and the prefix asks for this one.
+    parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    if lives_s is not None:
+        parts.append(f"Max-Age={lives_s}")
+    if hosts.is_secure:
+        parts.append("Secure")
+    return b"Set-Cookie", "; ".join(parts).encode("latin-1")

@@ -1,0 +1,318 @@
+"""What does the other side answer, and where does its answer end?
+
+One connection to the platform or to a workspace. Between two requests it lies in the pool, and whatever happens on it then is
+its end: nothing was asked.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+
+from torpor.ports import Address
+from torpor.proxy.body import Body
+from torpor.proxy.request_head import LARGEST_HEAD_BYTES, NO_BODY, UNTIL_CLOSE, BadHead, Framing, Length
+from torpor.proxy.response_head import SWITCHING, AnswerHead, answer_ends, parse_answer
+from torpor.proxy.timeouts import MOST_HELD_BYTES, READ_AGAIN_BYTES, REMEMBERED_BYTES
+
+if TYPE_CHECKING:
+    from torpor.proxy.client_connection import Client
+    from torpor.proxy.upstream_pool import Pool
+
+# Of what was said before the connection broke, so much is still listened to.
+_LAST_WORDS_BYTES = 1024 * 1024
+# Whoever says more often that the answer is still to come means none.
+MOST_INTERIM_ANSWERS = 16
+
+
+class Hearing(Enum):
+    NOTHING = auto()
+    """Nobody has asked."""
+    HEAD = auto()
+    BODY = auto()
+    OVER = auto()
+
+
+class Upstream(asyncio.Protocol):
+    __slots__ = (
+        "_answer",
+        "_arrived",
+        "_body",
+        "_client",
+        "_framing",
+        "_has_begun",
+        "_heard_at",
+        "_hearing",
+        "_interim_answers",
+        "_is_paused",
+        "_is_workspace",
+        "_method",
+        "_preamble",
+        "_raw",
+        "_rendered",
+        "address",
+        "is_choked",
+        "is_reused",
+        "kept_until",
+        "pool",
+        "transport",
+    )
+
+    def __init__(self, pool: "Pool", address: Address) -> None:
+        self.pool = pool
+        self.address = address
+        self.transport: asyncio.Transport
+        self.is_reused = False
+        self.is_choked = False
+        """It does not take what it is sent."""
+        self.kept_until = 0.0
+        self._preamble = address.preamble
+        self._client: Client | None = None
+        self._hearing = Hearing.NOTHING
+        self._interim_answers = 0
+        self._has_begun = False
+        self._heard_at = 0.0
+        self._is_paused = False
+        self._method = b""
+        self._is_workspace = True
+        self._arrived = b""
+        self._raw = b""
+        """The head of the last answer. The next is often the same, and need not be understood again."""
+        self._answer: AnswerHead | None = None
+        self._framing: Framing = NO_BODY
+        self._rendered = b""
+        self._body: Body | None = None
+
+    # ── what its client says ──
+
+    def ask(self, client: "Client", message: bytes, *, method: bytes, is_workspace: bool) -> None:
+        """Send a request, or as much of it as there is."""
+        self._client = client
+        if is_workspace is not self._is_workspace or method != self._method:
+            # What an answer means depends on these.
+            self._method, self._is_workspace, self._raw = method, is_workspace, b""
+        self._hearing = Hearing.HEAD
+        self._interim_answers = 0
+        self._has_begun = False
+        if self._preamble:
+            message, self._preamble = self._preamble + message, b""
+        self.transport.write(message)
+
+    def send(self, data: bytes) -> None:
+        """More of its body."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    def leave(self, client: "Client") -> None:
+        """This one wants no answer any more, or has got it."""
+        if self._client is client:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Whatever it may still say, nobody listens."""
+        self._client = None
+        self._hearing = Hearing.OVER
+        self.transport.abort()
+
+    def read_on(self, wants_more: bool) -> None:
+        """Whether its client takes more."""
+        if self._is_paused is wants_more:
+            self._is_paused = not wants_more
+            if wants_more:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    # ── what comes from the wire ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(MOST_HELD_BYTES, READ_AGAIN_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        if self._client is not None:
+            self._client.moved_at = self._heard_at = self.pool.now()
+        if self._hearing is Hearing.HEAD:
+            self._take_head(self._arrived + data if self._arrived else data)
+        elif self._hearing is Hearing.BODY:
+            self._take_body(data)
+        else:
+            # An answer to nothing: whoever asks next must not get it.
+            self.transport.abort()
+
+    def eof_received(self) -> bool:
+        self._ended(whole=True, why="it hung up without an answer")
+        self.transport.abort()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._client is not None and exc is not None:
+            # It may have answered before it hung up on the rest of the body: what it said is still there to be read.
+            self._hear_last_words()
+        self._ended(whole=exc is None, why=str(exc) if exc else "it hung up without an answer")
+
+    def pause_writing(self) -> None:
+        self.is_choked = True
+        if self._client is not None:
+            self._client.read_on()
+
+    def resume_writing(self) -> None:
+        self.is_choked = False
+        if self._client is not None:
+            self._client.moved_at = self.pool.now()
+            self._client.read_on()
+
+    # ── the answer ──
+
+    def _take_head(self, data: bytes) -> None:
+        client = self._client
+        assert client is not None
+        self._has_begun = True
+        begin = 0
+        while True:
+            end = answer_ends(data, begin)
+            if end is None:
+                self._arrived = data[begin:]
+                if len(self._arrived) > LARGEST_HEAD_BYTES:
+                    self._broke("the head of its answer has no end")
+                return
+            raw = data[begin:end]
+            if raw != self._raw or self._answer is None:
+                try:
+                    self._answer = parse_answer(raw, from_workspace=self._is_workspace)
+                except BadHead as bad:
+                    self._broke(bad.message)
+                    return
+                self._raw = raw if len(raw) <= REMEMBERED_BYTES else b""
+                self._framing = self._answer.framing(self._method)
+                self._rendered = raw if self._answer.is_as_it_came else self._answer.render()
+            answer = self._answer
+            if not answer.is_interim:
+                break
+            self._interim_answers += 1
+            if self._interim_answers > MOST_INTERIM_ANSWERS:
+                self._broke("it only ever says that its answer is still to come")
+                return
+            client.interim(answer)
+            begin = end
+        self._arrived = b""
+        if answer.status == SWITCHING:
+            if not client.wants_upgrade:
+                self._broke("it switched to another protocol that nobody asked for")
+                return
+            self._client = None
+            self._hearing = Hearing.OVER
+            client.switch(self, answer, data[end:])
+            return
+        self._begin(client, answer, data[begin:], end - begin)
+
+    def _begin(self, client: "Client", answer: AnswerHead, data: bytes, end: int) -> None:
+        """Head and what there is of the body, in one write."""
+        framing = self._framing
+        is_last = client.begin_answer(answer, framing)
+        size = len(data)
+        taken = end
+        self._body = None
+        if framing is UNTIL_CLOSE:
+            self._body, taken = Body(framing), size
+        elif type(framing) is Length and framing.size_bytes <= size - end:
+            taken = end + framing.size_bytes
+        elif framing is not NO_BODY:
+            self._body = Body(framing)
+            try:
+                taken = end + self._body.take(data[end:])
+            except BadHead as bad:
+                self._broke(bad.message)
+                return
+        if is_last:
+            client.write(answer.render(closes=True) + data[end:taken])
+        elif answer.is_as_it_came:
+            client.write(data if taken == size else data[:taken])
+        else:
+            client.write(self._rendered + data[end:taken])
+        if self._body is None or self._body.is_complete:
+            self._finish(client, has_more=taken < size)
+        else:
+            self._hearing = Hearing.BODY
+
+    def _take_body(self, data: bytes) -> None:
+        client, body = self._client, self._body
+        assert client is not None
+        assert body is not None
+        try:
+            taken = body.take(data)
+        except BadHead as bad:
+            self._broke(bad.message)
+            return
+        client.write(data if taken == len(data) else data[:taken])
+        if body.is_complete:
+            self._finish(client, has_more=taken < len(data))
+
+    def _finish(self, client: "Client", *, has_more: bool) -> None:
+        answer = self._answer
+        assert answer is not None
+        self._client, self._body = None, None
+        if has_more or answer.closes or not client.has_sent_all or self.is_choked or self.transport.is_closing():
+            self._hearing = Hearing.OVER
+            self.transport.abort()
+        else:
+            self._hearing = Hearing.NOTHING
+            self.pool.give(self, answer.keeps_s, self._heard_at)
+        client.end_answer()
+
+    def _ended(self, *, whole: bool, why: str) -> None:
+        """The connection is over, wherever we were. May be said again."""
+        client, hearing = self._client, self._hearing
+        self._client = None
+        self._hearing = Hearing.OVER
+        if hearing is Hearing.NOTHING:
+            self.pool.forget(self)
+        if client is None:
+            return
+        if hearing is Hearing.BODY:
+            if whole and self._body is not None and self._body.may_end:
+                client.end_answer()
+            else:
+                client.cut()
+        elif self.is_reused and not self._has_begun:
+            # It had been closed before it heard of this request; so another is told.
+            client.ask_again()
+        else:
+            client.no_answer(why)
+
+    def _broke(self, why: str) -> None:
+        """What it says is no answer, or not any more."""
+        client = self._client
+        self.abandon()
+        if client is None:
+            return
+        if client.has_begun_answer:
+            client.cut()
+        else:
+            client.no_answer(why)
+
+    def _hear_last_words(self) -> None:
+        connected = self.transport.get_extra_info("socket")
+        with contextlib.suppress(OSError), connected.dup() as copy:
+            copy.setblocking(False)
+            for _ in range(_LAST_WORDS_BYTES // MOST_HELD_BYTES):
+                data = copy.recv(MOST_HELD_BYTES)
+                if not data or self._client is None:
+                    break
+                self.data_received(data)
+
+
+def say_no_more(transport: asyncio.Transport) -> None:
+    """Close our half. Whoever has gone without our noticing yet is no reason to stumble: that end is heard of soon."""
+    with contextlib.suppress(OSError, RuntimeError):
+        transport.write_eof()
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Close so that the other side notices: what it has got is not all."""
+    connected = transport.get_extra_info("socket")
+    with contextlib.suppress(OSError, AttributeError), connected.dup() as copy:
+        copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()

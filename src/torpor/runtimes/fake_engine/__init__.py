@@ -1,6 +1,0 @@
-"""What would a container engine be that holds nothing but words, and is shared by any number of processes?"""
-
-from torpor.runtimes.fake_engine.client import RemoteFake, RemoteFakeArchives
-from torpor.runtimes.fake_engine.fate import Inspected, RemoteFate
-
-__all__ = ["Inspected", "RemoteFake", "RemoteFakeArchives", "RemoteFate"]

@@ -1,0 +1,50 @@
+"""Which programs of this machine does the runtime use, and how does it call them?"""
+
+import asyncio
+import subprocess
+from collections.abc import Sequence
+
+from torpor.runtimes.process.timeouts import to_the_end
+from torpor.system_packages import find
+
+__all__ = ["TRIAL_S", "ToolFailed", "call", "find"]
+
+TRIAL_S = 30.0
+"""For a call that decides how workspaces run: a machine that is only busy must not count as one that cannot confine."""
+
+
+class ToolFailed(Exception):
+    """A tool of this machine failed. `said` is its output alone, without the call.
+
+    `exit_code` is None where the tool gave none: it did not end in time, or a signal ended it.
+    """
+
+    def __init__(self, message: str, said: str = "", exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.said = said or message
+        self.exit_code = exit_code
+
+
+async def call(*argv: str, stdin: str = "", within_s: float = 10.0) -> str:
+    """Its standard output; ToolFailed when it ends otherwise than well, or not in time. Never left half-way."""
+    return await to_the_end(asyncio.to_thread(_call, argv, stdin, within_s))
+
+
+def _call(argv: Sequence[str], stdin: str, within_s: float) -> str:
+    try:
+        done = subprocess.run(argv, input=stdin.encode(), capture_output=True, timeout=within_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailed(f"{words(argv)} did not answer within {within_s:g} s") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
+        exit_code = done.returncode if done.returncode > 0 else None
+        raise ToolFailed(f"{words(argv)}: exit code {done.returncode}: {one_line(said)[-500:]}", said, exit_code)
+    return done.stdout.decode(errors="replace")
+
+
+def one_line(said: str) -> str:
+    return "; ".join(filter(None, map(str.strip, said.splitlines())))
+
+
+def words(argv: Sequence[str]) -> str:
+    return " ".join(argv)[:200]

@@ -1,0 +1,93 @@
+"""Decide whether workspaces can run as users of their own where no sandbox shows them interpreter and home.
+
+Decided once at the start, by trying it as such a user: with everything where it lies, or, below folders that only root may
+enter, mounted for the workspace alone (`torpor.inside.closed_folders`). Where both fail, workspaces run as Torpor's user.
+"""
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from torpor.inside.program import Orders
+from torpor.runtimes.process import sandbox, users
+from torpor.runtimes.process.host_programs import TRIAL_S, ToolFailed, call
+from torpor.runtimes.process.launch import dying_with_us
+from torpor.runtimes.process.paths import Places
+
+# The current directory is the home; what Torpor brings along must be readable, too.
+LOOK = "import os, sys; os.listdir(); open(sys.argv[1]).close(); os.listdir(sys.argv[2])"
+
+# How a file system or a container without the right to change owners refuses: for good, not for the moment.
+NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
+
+
+def needed(home: Path, programs: Path | None = None) -> tuple[str, ...]:
+    """Return the directories that a workspace's user needs besides those of the system."""
+    candidates = (sandbox.interpreter_home(), sandbox.inside_folder(), sandbox.site_folder(), programs, home)
+    return tuple(str(path) for path in candidates if path is not None)
+
+
+def agent_argv(script: str) -> list[str]:
+    """Return the call that runs one of the scripts in torpor/inside, without a sandbox."""
+    argv = [*sandbox.python_argv(), str(sandbox.inside_folder() / script)]
+    return dying_with_us(argv, no_new_privileges=True)
+
+
+async def refusal(places: Places, *, within_s: float = TRIAL_S) -> str | None:
+    """Return why users of their own are impossible here; None when they work. Torpor must be root.
+
+    Raise ToolFailed or OSError when the trial did not take place: a full disk or a busy machine is no reason to run
+    workspaces as root.
+    """
+    user = users.pick("", users.mapped_users())
+    with trial_home(nearest(places.volumes)) as home:
+        try:
+            os.chown(home, user, user)
+        except OSError as error:
+            if error.errno not in NOT_ALLOWED:
+                raise
+            return str(error)
+        try:
+            await call(*agent_argv("trial.py"), stdin=trial(home, user).line().decode(), within_s=within_s)
+        except ToolFailed as error:
+            if error.exit_code is None:
+                raise
+            return error.said.splitlines()[-1]  # a traceback ends with its reason
+    return None
+
+
+def trial(home: Path, user: int) -> Orders:
+    looked_at = (str(sandbox.inside_folder() / "terminal.py"), str(sandbox.site_folder()))
+    return Orders(
+        bridge_fd=-1,
+        ports_fd=-1,
+        control_fd=-1,
+        port=0,
+        socket="",
+        home=str(home),
+        command=(*sandbox.python_argv(), "-c", LOOK, *looked_at),
+        environment={},
+        user=user,
+        alone=False,
+        own_network=False,
+        limits={},
+        shown=needed(home),
+    )
+
+
+@contextlib.contextmanager
+def trial_home(folder: Path) -> Iterator[Path]:
+    """Make an empty home for as long as the trial takes."""
+    home = Path(tempfile.mkdtemp(prefix=".trial-", dir=folder))
+    try:
+        yield home
+    finally:
+        home.rmdir()
+
+
+def nearest(path: Path) -> Path:
+    """Return the path, or the closest folder above it that exists."""
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())

@@ -1,0 +1,70 @@
+"""What does everybody know who moves a worker's records?"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torpor.sort.data.files import digest
+from torpor.sort.data.inputs import Reader
+from torpor.sort.data.memory_budget import Budget, share_out
+from torpor.sort.data.segments import Inputs
+from torpor.sort.data.worker_directory import Place
+from torpor.sort.machine.records import Cut
+from torpor.sort.record import Format
+
+
+class Stopped(Exception):
+    """Somebody has asked for an end; there is nothing wrong with the work."""
+
+
+def _nobody_asks(_: float) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    job: str
+    index: int
+    workers: int
+    attempt: int
+    cut: Cut
+    format: Format
+    inputs: Inputs
+    reader: Reader
+    place: Place
+    memory: int
+    threads: int
+    proof: bool = True
+    """Whether records are hashed on their way."""
+    sync: bool = True
+    """Whether output is on the disk before it counts."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    progress: Callable[[float], None] = _nobody_asks
+    """Takes how much of the present work is done, from 0 to 100; called from any thread."""
+
+    @property
+    def partitions(self) -> int:
+        return len(self.cut.owners)
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        return self.cut.owned_by(self.index)
+
+    @property
+    def budget(self) -> Budget:
+        return share_out(self.memory, self.threads, self.format, self.inputs, self.workers)
+
+    @property
+    def boundaries(self) -> str:
+        """The digest by which files made under other boundaries are told apart."""
+        return digest(self.cut.boundaries)
+
+    @property
+    def sync_scratch(self) -> bool:
+        """What has a checksum is looked through before it is used again, so a power cut cannot make it lie."""
+        return self.sync and not self.proof
+
+    def go_on(self) -> None:
+        """Looked at between blocks."""
+        if self.stop.is_set():
+            raise Stopped("the work was stopped")

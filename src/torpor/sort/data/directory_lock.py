@@ -1,0 +1,87 @@
+"""How is a directory one process's alone?
+
+By flock(2) on the directory itself, which the kernel ends with the process, whatever killed it.
+"""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+from torpor.sort.data.files import broken, remove
+from torpor.sort.errors import Refused
+
+POLL_S = 0.05
+
+
+class DirectoryLock:
+    """Makes the directory and takes it; waits so long for another process, and then names it."""
+
+    def __init__(self, directory: Path, what: str, pid_name: str, wait_s: float, *, mode: int) -> None:
+        self._pid_file = directory / pid_name
+        self._descriptor = _locked(directory, what, self._pid_file, time.monotonic() + wait_s, mode)
+        try:
+            self._pid_file.write_text(f"{os.getpid()}\n")
+        except OSError as error:
+            os.close(self._descriptor)
+            raise broken(error, self._pid_file, "writing") from error
+
+    def release(self) -> None:
+        remove(self._pid_file)  # While it is still ours: a moment later it is somebody else's.
+        os.close(self._descriptor)
+
+    def __enter__(self) -> "DirectoryLock":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+def _locked(directory: Path, what: str, pid_file: Path, end: float, mode: int) -> int:
+    while True:
+        make_directory(directory, what, mode)
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # Whoever had it has just removed it.
+        except OSError as error:
+            raise Refused("bad_directory", f"the {what} directory {directory} cannot be read: {error.strerror}") from error
+        if _take(descriptor, directory):
+            return descriptor
+        os.close(descriptor)
+        if time.monotonic() >= end:
+            raise Refused("in_use", f"the {what} directory {directory} is in use by {_holder(pid_file)}; wait for it or end it")
+        time.sleep(POLL_S)
+
+
+def make_directory(directory: Path, what: str, mode: int) -> None:
+    try:
+        directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise Refused(
+            "bad_directory", f"the {what} directory {directory} cannot be made: there is a file in its place"
+        ) from error
+    except OSError as error:
+        raise Refused("bad_directory", f"the {what} directory {directory} cannot be made: {error.strerror}") from error
+
+
+def _take(descriptor: int, directory: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # It may have been removed and made anew by others since it was opened; a lock on what is gone keeps nobody out.
+    try:
+        there = directory.stat()
+    except FileNotFoundError:
+        return False
+    here = os.fstat(descriptor)
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _holder(pid_file: Path) -> str:
+    try:
+        return f"process {int(pid_file.read_text())}"
+    except (OSError, ValueError):
+        return "another process"

@@ -1,0 +1,67 @@
+"""Which format does the input have, if the user does not say it?"""
+
+import codecs
+from collections.abc import Sequence
+from pathlib import Path
+
+from torpor.sort.data.inputs import beginnings
+from torpor.sort.errors import Refused
+from torpor.sort.record import GENSORT, Format, Lines
+from torpor.sort.sizes import KIB
+
+EXAMINED = 64 * KIB
+"""Of each file."""
+
+
+def detect(paths: Sequence[Path]) -> Format:
+    """Lines if every file begins as text, gensort if none does; refused where both are possible. Empty files are text."""
+    return examine(paths) or Lines()
+
+
+def chosen_line(form: Format) -> str:
+    """What was chosen, for people who did not choose it."""
+    kind = "UTF-8 text" if isinstance(form, Lines) else "not UTF-8 text"
+    return f"format: {form}, because the input is {kind} (--format chooses another)"
+
+
+def examine(paths: Sequence[Path]) -> Format | None:
+    """The same; None if every file is empty."""
+    text: list[str] = []
+    binary: list[str] = []
+    may_be_records = True
+    for file, beginning in beginnings(paths, EXAMINED):
+        if not beginning:
+            continue
+        if is_text(beginning):
+            text.append(file)
+            may_be_records = may_be_records and has_record_lines(beginning)
+        else:
+            binary.append(file)
+    if text and binary:
+        raise _unclear(f"the input {text[0]} is text, and {binary[0]} is not")
+    if text and may_be_records:
+        raise _unclear(f"every line of the input {text[0]} has exactly {GENSORT.length} bytes, as records of gensort have")
+    return GENSORT if binary else Lines() if text else None
+
+
+def is_text(beginning: bytes) -> bool:
+    """UTF-8 without NUL; where there is more of the file, its last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(beginning, final=len(beginning) < EXAMINED)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in beginning
+
+
+def has_record_lines(beginning: bytes) -> bool:
+    """Whether every line has the length of a record, its newline included; where there is more of the file, the last is cut."""
+    *lines, last = beginning.split(b"\n")
+    if any(len(line) + 1 != GENSORT.length for line in lines):
+        return False
+    if len(beginning) < EXAMINED:
+        return len(last) in ((0, GENSORT.length) if lines else (GENSORT.length,))
+    return bool(lines) and len(last) < GENSORT.length
+
+
+def _unclear(why: str) -> Refused:
+    return Refused("unclear_format", f"{why}; choose with --format lines or --format {GENSORT}")

@@ -1,0 +1,91 @@
+"""How does a file of the public benchmark's records come to be?"""
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from torpor.sort.data.files import PARTIAL, Writer, broken
+from torpor.sort.data.thread_pool import default_threads, spread
+from torpor.sort.errors import Refused
+from torpor.sort.kernels.lcg import LENGTH, MODULUS, SPAN, ascii_records, binary_records
+
+RECORDS_AT_ONCE = 2 * SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What the file holds."""
+
+    records: int
+    size: int
+    """In bytes."""
+
+
+class _Workspace(threading.local):
+    """What one thread uses for one block after the other."""
+
+    def __init__(self) -> None:
+        self.records = np.empty(RECORDS_AT_ONCE * LENGTH, np.uint8)
+
+
+def generate(
+    records: int,
+    path: Path,
+    *,
+    ascii: bool = False,  # noqa: A002 - the option's name
+    first: int = 0,
+    skew: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Generated:
+    """Write the records first, first + 1, ...; `progress` hears how many more bytes were written, one call at a time."""
+    _check(records, path, first)
+    fill = ascii_records if ascii else binary_records
+    workspace = _Workspace()
+    turn, told = threading.Lock(), threading.Lock()
+    with _whole_or_nothing(path) as writer:
+
+        def make(begin: int) -> None:
+            block = workspace.records[: min(RECORDS_AT_ONCE, records - begin) * LENGTH]
+            fill(first + begin, block, skew=skew)
+            # The kernel lets one write to a file at a time, and whoever waits for that in the kernel turns round and round.
+            with turn:
+                writer.write_at(block, begin * LENGTH)
+            if progress is not None:
+                with told:
+                    progress(len(block))
+
+        spread(make, range(0, records, RECORDS_AT_ONCE), default_threads() if threads is None else threads)
+    return Generated(records, records * LENGTH)
+
+
+def _check(records: int, path: Path, first: int) -> None:
+    if records < 0 or first < 0 or first + records > MODULUS:
+        raise Refused("bad_number", f"{records} records from number {first} on do not exist; numbers go from 0 to 2^128 - 1")
+    if os.path.lexists(path):
+        raise Refused("exists", f"{path} exists and is not overwritten; remove it or choose another name")
+
+
+@contextmanager
+def _whole_or_nothing(path: Path) -> Iterator[Writer]:
+    """Written aside under a name that nobody else has, and renamed at the end. Not synced: it can be made again."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            yield Writer(descriptor, path, "generating")
+        finally:
+            os.close(descriptor)
+        _check(0, path, 0)  # Making it took a while.
+        aside.rename(path)
+    except OSError as error:
+        raise broken(error, path, "generating") from error
+    finally:
+        with suppress(OSError):
+            aside.unlink()

@@ -1,0 +1,116 @@
+"""How is a partition that is too large to be sorted at once divided again, so that the bytes stay the same?"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from torpor.sort.data.pieces import Piece
+
+SAMPLES = 64
+"""For each division that is wanted."""
+
+
+class Stretch(NamedTuple):
+    """Some bytes of one piece."""
+
+    start: int
+    end: int
+
+
+class Mark(NamedTuple):
+    """A place in the order of all records: pieces are in their order, and each is stable in itself, so this is total."""
+
+    key: bytes
+    piece: int
+    start: int
+
+
+Stretches = tuple[Stretch, ...]
+"""One for each piece."""
+
+
+def divide(pieces: Sequence[Piece], most: int) -> Iterator[Stretches]:
+    """Stretches of at most so many bytes together, or of one record that is larger; in order."""
+    return _divide(pieces, tuple(Stretch(0, piece.size) for piece in pieces), most)
+
+
+def _divide(pieces: Sequence[Piece], stretches: Stretches, most: int) -> Iterator[Stretches]:
+    size = _size(stretches)
+    if size <= most:
+        yield stretches
+        return
+    for choose in (_by_samples, _by_the_largest, _one_by_one):
+        parts = _cut(pieces, stretches, choose(pieces, stretches, most))
+        if max(map(_size, parts)) < size:
+            for part in parts:
+                if _size(part):
+                    yield from _divide(pieces, part, most)
+            return
+    yield stretches
+
+
+def _size(stretches: Stretches) -> int:
+    return sum(end - start for start, end in stretches)
+
+
+def _by_samples(pieces: Sequence[Piece], stretches: Stretches, most: int) -> list[Mark]:
+    size = _size(stretches)
+    # Samples miss, and to divide once more costs more than to divide a little finer.
+    parts = -(-size * 5 // (most * 4))
+    weighed: list[tuple[Mark, float]] = []
+    for number, (start, end) in enumerate(stretches):
+        count = max(1, round(SAMPLES * parts * (end - start) / size)) if end > start else 0
+        for sample in range(count):
+            mark = _mark(pieces, number, start + (end - start) * sample // count, end)
+            if mark is not None:
+                weighed.append((mark, (end - start) / count))
+    weighed.sort()
+    marks: list[Mark] = []
+    below = 0.0
+    for mark, weight in weighed:
+        if below >= size * (len(marks) + 1) / parts:
+            marks.append(mark)
+        below += weight
+    return marks
+
+
+def _by_the_largest(pieces: Sequence[Piece], stretches: Stretches, _: int) -> list[Mark]:
+    number = max(range(len(stretches)), key=lambda each: stretches[each].end - stretches[each].start)
+    start, end = stretches[number]
+    mark = _mark(pieces, number, (start + end) // 2, end) or _mark(pieces, number, start + 1, end)
+    return [] if mark is None else [mark]
+
+
+def _one_by_one(pieces: Sequence[Piece], stretches: Stretches, _: int) -> list[Mark]:
+    """Each piece has one record by now."""
+    marks = (_mark(pieces, number, start, end) for number, (start, end) in enumerate(stretches))
+    return sorted(mark for mark in marks if mark is not None)
+
+
+def _mark(pieces: Sequence[Piece], number: int, offset: int, end: int) -> Mark | None:
+    found = pieces[number].record_from(offset)
+    return None if found is None or found[0] >= end else Mark(found[1], number, found[0])
+
+
+def _cut(pieces: Sequence[Piece], stretches: Stretches, marks: Sequence[Mark]) -> list[Stretches]:
+    columns = []
+    for number, (start, end) in enumerate(stretches):
+        cuts = [start]
+        for mark in marks:
+            cuts.append(_first_from(pieces, number, Stretch(cuts[-1], end), mark))
+        columns.append([Stretch(*pair) for pair in pairwise([*cuts, end])])
+    return [tuple(column[part] for column in columns) for part in range(len(marks) + 1)]
+
+
+def _first_from(pieces: Sequence[Piece], number: int, stretch: Stretch, wanted: Mark) -> int:
+    """Where the first record begins that is not below the wanted mark."""
+    low, high = stretch
+    while low < high:
+        middle = (low + high) // 2
+        found = _mark(pieces, number, middle, stretch.end)
+        if found is None or found >= wanted:
+            high = middle
+        else:
+            low = found.start + 1
+    found = _mark(pieces, number, low, stretch.end)
+    return stretch.end if found is None else found.start

@@ -1,0 +1,129 @@
+"""What has become of the input: which sorted pieces go to which partition?"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from torpor.sort.data.buffers import Descriptors
+from torpor.sort.data.pieces import FilePiece, MappedPiece, Piece
+from torpor.sort.kernels.batch import FixedBatch, Offsets, Words
+from torpor.sort.proof import Proof
+from torpor.sort.record import Fixed, Format
+from torpor.sort.sizes import MESSAGE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartSource:
+    """Everything of one partition that one worker sends."""
+
+    proof: Proof
+    sources: tuple[Piece, ...]
+    format: Format
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """The bytes of each piece, in chunk order."""
+        return tuple(piece.size for piece in self.sources)
+
+    def blocks(self, buffer: memoryview) -> Iterator[memoryview]:
+        """All of it, through the caller's buffer, which is filled anew for each block."""
+        room = np.frombuffer(buffer, dtype=np.uint8)[:MESSAGE]
+        if isinstance(self.format, Fixed):
+            room = room[: len(room) // self.format.length * self.format.length]
+        if not len(room):
+            raise ValueError(f"a buffer of {len(buffer)} bytes does not take a record of {self.format}")
+        filled = 0
+        for piece in self.sources:
+            start = 0
+            while start < piece.size:
+                size = min(piece.size - start, len(room) - filled)
+                piece.fill(start, room[filled : filled + size])
+                start, filled = start + size, filled + size
+                if filled == len(room):
+                    yield buffer[:filled]
+                    filled = 0
+        if filled:
+            yield buffer[:filled]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedChunk:
+    """The order of one chunk's records, which stay where they are."""
+
+    first: int
+    """The row, over all mapped inputs, with which the chunk begins."""
+    packed: Words
+    begins: Offsets
+    """Where each partition begins in that order, and at the end the number of records."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stripe:
+    """Some consecutive chunks, sorted and gathered, in one run file."""
+
+    path: Path
+    table: Offsets
+    """For each chunk, where each partition begins in the file, and where the last one ends."""
+
+
+class MappedRuns:
+    def __init__(
+        self,
+        batch: FixedBatch,
+        format: Fixed,  # noqa: A002 - the product's word for it
+        chunks: Sequence[SortedChunk],
+        declared: Sequence[Proof],
+    ) -> None:
+        self.batch = batch
+        self.format = format
+        self.chunks = tuple(chunks)
+        self.declared = tuple(declared)
+
+    def pieces(self, partition: int) -> tuple[Piece, ...]:
+        """In chunk order, those that hold anything."""
+        return tuple(
+            MappedPiece(self.batch, self.format.length, chunk.packed[begin:end], chunk.first)
+            for chunk in self.chunks
+            if (begin := int(chunk.begins[partition])) < (end := int(chunk.begins[partition + 1]))
+        )
+
+    def part(self, partition: int) -> PartSource:
+        return PartSource(self.declared[partition], self.pieces(partition), self.format)
+
+    def close(self) -> None:
+        """The inputs are unmapped when nobody uses a piece of them any more."""
+        self.chunks = ()
+
+
+class SpilledRuns:
+    def __init__(
+        self,
+        format: Format,  # noqa: A002 - the product's word for it
+        stripes: Sequence[Stripe],
+        declared: Sequence[Proof],
+    ) -> None:
+        self.format = format
+        self.stripes = tuple(stripes)
+        self.declared = tuple(declared)
+        self._files = Descriptors()
+
+    def pieces(self, partition: int) -> tuple[Piece, ...]:
+        """In chunk order, those that hold anything."""
+        return tuple(
+            FilePiece(self._files, stripe.path, begin, end - begin, self.format)
+            for stripe in self.stripes
+            for begin, end in stripe.table[:, partition : partition + 2].tolist()
+            if begin < end
+        )
+
+    def part(self, partition: int) -> PartSource:
+        return PartSource(self.declared[partition], self.pieces(partition), self.format)
+
+    def close(self) -> None:
+        """The files stay: whoever ends the job removes them."""
+        self._files.close()
+
+
+Runs = MappedRuns | SpilledRuns

@@ -1,0 +1,206 @@
+"""How does the input become sorted, partitioned runs, in one sweep?"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torpor.sort.data.buffers import Room
+from torpor.sort.data.context import Context
+from torpor.sort.data.files import Kind, Manifest, remove, writing
+from torpor.sort.data.inputs import check_unchanged, chunks
+from torpor.sort.data.manifests import vouch, vouched
+from torpor.sort.data.mapped_input import Mapping
+from torpor.sort.data.memory_budget import STRIPE_CHUNKS
+from torpor.sort.data.running_proof import count, declare
+from torpor.sort.data.runs import MappedRuns, Runs, SortedChunk, SpilledRuns, Stripe
+from torpor.sort.data.segments import Chunk
+from torpor.sort.data.thread_pool import spread
+from torpor.sort.errors import Broken
+from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, Offsets, Words, batch_of
+from torpor.sort.kernels.gather import gather
+from torpor.sort.kernels.order import rows_of, sorted_packed
+from torpor.sort.kernels.partition import Cuts, cuts_of, split
+from torpor.sort.machine.records import SortReport
+from torpor.sort.proof import Proof, total
+from torpor.sort.record import Fixed
+
+NOTHING = np.zeros(0, dtype=np.uint8)
+
+
+def sweep(context: Context) -> tuple[Runs, SortReport]:
+    """Reads all records once. Broken if an input is not what it was when it was found."""
+    began = time.monotonic()
+    check_unchanged(context.inputs)
+    found = chunks(context.inputs, context.format, context.budget.chunk)
+    counter = _Counter(context, len(found))
+    if context.budget.lazily and isinstance(context.format, Fixed):
+        runs: Runs = _keep_order(context, context.format, found, counter)
+    else:
+        runs = _spill(context, found, counter)
+    check_unchanged(context.inputs)
+    return runs, SortReport(total(runs.declared), runs.declared, time.monotonic() - began)
+
+
+class _Counter:
+    """How many chunks are done."""
+
+    def __init__(self, context: Context, chunks: int) -> None:
+        self._context = context
+        self._chunks = chunks
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def done(self, chunks: int) -> None:
+        with self._lock:
+            self._done += chunks
+            self._context.progress(100.0 * self._done / self._chunks)
+
+
+def _ordered(context: Context, cuts: Cuts, batch: Batch, chunk: Chunk) -> tuple[Words, Offsets]:
+    packed = sorted_packed(batch)
+    return packed, split(batch, packed, cuts, context.index, chunk.base)
+
+
+def _same(context: Context, chunk: Chunk, read: Proof, declared: Sequence[Proof]) -> None:
+    if total(declared) != read:
+        path = context.inputs.segments[chunk.segment].path
+        raise Broken(f"what was read at byte {chunk.start} of {path} is not what was sorted: {read} became {total(declared)}")
+
+
+def _add_up(partitions: int, declared: Sequence[Sequence[Proof]]) -> list[Proof]:
+    return [total(proofs[partition] for proofs in declared) for partition in range(partitions)]
+
+
+# ---- only the order
+
+
+def _keep_order(context: Context, format: Fixed, found: Sequence[Chunk], counter: _Counter) -> MappedRuns:  # noqa: A002
+    mapping = Mapping(context.inputs.segments, format)
+    cuts = cuts_of(context.cut.boundaries)
+
+    def order(chunk: Chunk) -> tuple[SortedChunk, list[Proof]]:
+        offset = mapping.offsets[chunk.segment] + chunk.start - context.inputs.segments[chunk.segment].start
+        batch = FixedBatch(mapping.batch.data[offset : offset + chunk.size], format)
+        packed, begins = _ordered(context, cuts, batch, chunk)
+        places = begins * format.length
+        declared = count(begins, places)
+        if context.proof:
+            read, declared = declare(batch, packed, begins, NOTHING, places)
+            _same(context, chunk, read, declared)
+        counter.done(1)
+        return SortedChunk(offset // format.length, packed, begins), declared
+
+    done = spread(order, found, context.budget.sweep_threads, context.go_on)
+    declared = _add_up(context.partitions, [proofs for _, proofs in done])
+    return MappedRuns(mapping.batch, format, [chunk for chunk, _ in done], declared)
+
+
+# ---- to run files
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Written:
+    stripe: Stripe
+    declared: list[Proof]
+
+
+class _Workspace(threading.local):
+    """What one thread uses for one chunk after the other."""
+
+    def __init__(self) -> None:
+        self.raw = Room()
+        self.sorted = Room()
+
+
+def _spill(context: Context, found: Sequence[Chunk], counter: _Counter) -> SpilledRuns:
+    cuts = cuts_of(context.cut.boundaries)
+    workspace = _Workspace()
+    stripes = [found[first : first + STRIPE_CHUNKS] for first in range(0, len(found), STRIPE_CHUNKS)]
+
+    def make(number: int) -> _Written:
+        written = _kept(context, number, stripes[number])
+        if written is None:
+            written = _write(context, cuts, workspace, number, stripes[number], counter)
+        else:
+            counter.done(len(stripes[number]))
+        return written
+
+    done = spread(make, range(len(stripes)), context.budget.sweep_threads, context.go_on)
+    declared = _add_up(context.partitions, [written.declared for written in done])
+    return SpilledRuns(context.format, [written.stripe for written in done], declared)
+
+
+def _write(
+    context: Context, cuts: Cuts, workspace: _Workspace, number: int, stripe: Sequence[Chunk], counter: _Counter
+) -> _Written:
+    path = context.place.run_file(number)
+    remove(context.place.manifest_of(path))
+    table = np.zeros((len(stripe), context.partitions + 1), dtype=np.int64)
+    declared: list[list[Proof]] = []
+    with writing(path, context.attempt, sync=context.sync_scratch, doing="writing the run") as writer:
+        for row, chunk in enumerate(stripe):
+            context.go_on()
+            out, places, of_chunk = _sort_chunk(context, cuts, workspace, chunk)
+            table[row] = writer.size + places
+            declared.append(of_chunk)
+            writer.write(out.data)
+            counter.done(1)
+    proofs = _add_up(context.partitions, declared)
+    extra = {
+        "chunks": _places(stripe),
+        "table": table.ravel().tolist(),
+        "records": [proof.records for proof in proofs],
+        "sizes": [proof.size for proof in proofs],
+        "checksums": [proof.checksum for proof in proofs],
+    }
+    vouch(context, path, Kind.RUN, total(proofs), extra, sync=context.sync_scratch)
+    return _Written(Stripe(path, table), proofs)
+
+
+def _sort_chunk(context: Context, cuts: Cuts, workspace: _Workspace, chunk: Chunk) -> tuple[Bytes, Offsets, list[Proof]]:
+    """The chunk's records in order, where each partition begins in them, and what each proves."""
+    raw = workspace.raw.of(chunk.size)
+    context.reader.read(chunk, raw.data)
+    batch = batch_of(context.format, raw)
+    packed, begins = _ordered(context, cuts, batch, chunk)
+    rows = rows_of(packed)
+    out = workspace.sorted.of(chunk.size)
+    gather(batch, rows, out)
+    reached = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(batch.sizes(rows), out=reached[1:])
+    places: Offsets = reached[begins]
+    if not context.proof:
+        return out, places, count(begins, places)
+    read, declared = declare(batch, packed, begins, out, places)
+    _same(context, chunk, read, declared)
+    return out, places, declared
+
+
+def _places(stripe: Sequence[Chunk]) -> list[int]:
+    """Which chunks these are: where each begins, and where the last one ends."""
+    return [*(chunk.base for chunk in stripe), stripe[-1].base + stripe[-1].size]
+
+
+def _kept(context: Context, number: int, stripe: Sequence[Chunk]) -> _Written | None:
+    """A run that an earlier attempt has made, if it is whole."""
+    path = context.place.run_file(number)
+    match vouched(context, path, Kind.RUN):
+        case Manifest(
+            extra={
+                "chunks": list(places),
+                "table": list(table),
+                "records": list(records),
+                "sizes": list(sizes),
+                "checksums": list(checksums),
+            }
+        ):
+            width = context.partitions + 1
+            if places != _places(stripe) or len(table) != len(stripe) * width:
+                return None
+            declared = [Proof(*proof) for proof in zip(records, sizes, checksums, strict=True)]
+            return _Written(Stripe(path, np.array(table, dtype=np.int64).reshape(-1, width)), declared)
+        case _:
+            return None

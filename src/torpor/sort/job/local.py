@@ -1,0 +1,171 @@
+"""How does a whole sort run on this machine, with one command?
+
+The master runs in this process, each worker in its own, and they talk as if they were on different machines. A worker that dies
+is started again, and so is the fork server that starts them. The state lies beside the output until the job is over: the same
+command goes on where a killed one was.
+"""
+
+import secrets
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from torpor.sort.data.directory_lock import DirectoryLock
+from torpor.sort.data.files import remove
+from torpor.sort.data.inputs import cut, find
+from torpor.sort.data.segments import Inputs
+from torpor.sort.data.worker_directory import OUTPUT_PID, SCRATCH_PID, STATE, Place
+from torpor.sort.errors import Refused, SortError, Torn
+from torpor.sort.job.options import LocalOptions, MasterOptions
+from torpor.sort.job.report import JobReport, Outcome, counted
+from torpor.sort.job.worker_pool import Nursery
+from torpor.sort.journal import Journal
+from torpor.sort.machine.master import Master
+from torpor.sort.machine.states import MasterState
+from torpor.sort.master.master_service import Mastery
+from torpor.sort.master.program import JOURNAL, serve_job
+from torpor.sort.sizes import MIB, SMALLEST_MEMORY, worker_count
+from torpor.sort.wire.credentials import JOIN, load_join
+from torpor.sort.worker.fork_server import Cradle
+
+T = TypeVar("T")
+
+FOLLOW_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an unfinished job was begun with: only the same command may go on with it."""
+
+    output: Path
+    slices: tuple[Inputs, ...]
+    format: str
+    memory: int
+
+
+def run(allowed: LocalOptions, cradle: Cradle) -> JobReport:
+    # A folder of its own: what lies beside it in the user's scratch directory is the user's.
+    state = ((allowed.scratch or allowed.output) / STATE).absolute()
+    place = Place(state, allowed.output, share_output=False)
+    place.refuse_overlap(allowed.inputs)
+    found = find(allowed.inputs, allowed.format)
+    options = replace(allowed, workers=worker_count(found.size, allowed.workers, allowed.min_share))
+    _refuse_impossible(options)
+    slices = cut(found, options.format, options.workers)
+    plan = Plan(place.output, slices, str(options.format), options.memory)
+    with (
+        DirectoryLock(place.output, "output", OUTPUT_PID, options.deadlines.lock, mode=0o777),
+        DirectoryLock(state, "scratch", SCRATCH_PID, options.deadlines.lock, mode=0o700),
+    ):
+        job = _take_up(options, place, state, plan)
+        nursery = Nursery(cradle, options, slices, place.output, state, state / "master" / JOIN)
+        report = _sort(options, nursery, state, job)
+        if report.outcome is Outcome.FAILED:
+            place.remove_output()
+        place.release_output()
+        _remove_state(state)
+        state.rmdir()
+        return replace(report, not_started=allowed.workers - options.workers)
+
+
+def _refuse_impossible(options: LocalOptions) -> None:
+    least = SMALLEST_MEMORY * options.workers
+    if options.memory < least:
+        workers = counted(options.workers, "worker")
+        raise Refused(
+            "bad_memory", f"--memory {options.memory} is too little for {workers}; at least {least // MIB}M are needed"
+        )
+
+
+def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> str:
+    """The unfinished job of the same command, or a new one; the output directory is then claimed for it."""
+    plans, journal = Journal(state / "plan"), Journal(state / "master" / JOURNAL)
+    before, master = _load(plans, Plan), _load(journal, Master)
+    if before is not None and before.output != plan.output:
+        raise Refused(
+            "other_job", f"{state} holds an unfinished sort into {before.output}; finish it with its own command, or remove it"
+        )
+    is_unfinished = before is not None and master is not None and master.state is not MasterState.FAILED
+    if is_unfinished and master is not None and options.resume and place.is_claimed(master.job, "run"):
+        if before != plan:
+            raise Refused(
+                "other_job",
+                f"{state} holds an unfinished sort of other inputs or settings; finish it with its own command, or remove it",
+            )
+        place.claim_output(master.job, "run")
+        return master.job
+    if before is not None or _claimed_by(state, place):
+        place.remove_output()
+        place.release_output()
+    job = secrets.token_hex(8)
+    try:
+        place.claim_output(job, "run")
+    except SortError:
+        # Nothing of ours stays in a directory that is somebody else's, and nothing of theirs goes.
+        remove(state / SCRATCH_PID)
+        with suppress(OSError):
+            state.rmdir()
+        raise
+    _remove_state(state)
+    plans.save(plan)
+    return job
+
+
+def _load(journal: Journal, declared: type[T]) -> T | None:
+    """A torn journal counts as lost scratch: the sort begins anew."""
+    try:
+        return journal.load(declared)
+    except Torn:
+        return None
+
+
+def _claimed_by(state: Path, place: Place) -> bool:
+    """Whether the output directory belongs to the job in this state directory, though its plan is lost."""
+    join = state / "master" / JOIN
+    return join.exists() and place.is_claimed(load_join(join).job, "run")
+
+
+def _sort(options: LocalOptions, nursery: Nursery, state: Path, job: str) -> JobReport:
+    master_options = MasterOptions(
+        workers=options.workers,
+        state=state / "master",
+        format=options.format,
+        proof=options.proof,
+        sync=options.sync,
+        tls=options.tls,
+        deadlines=options.deadlines,
+        say=lambda line: None,
+        job=job,
+    )
+
+    def started(mastery: Mastery) -> None:
+        nursery.open(mastery.join.address, mastery.break_off)
+        if options.follow is not None:
+            threading.Thread(target=_follow, args=(options, mastery, nursery), daemon=True).start()
+
+    try:
+        report = serve_job(master_options, started=started)
+    except BaseException:
+        # Whoever starts the same command again goes on from here; until then nobody should work behind his back.
+        nursery.close(at_once=True)
+        raise
+    nursery.close()
+    return report
+
+
+def _follow(options: LocalOptions, mastery: Mastery, nursery: Nursery) -> None:
+    assert options.follow is not None
+    while not nursery.is_over.wait(FOLLOW_S):
+        options.follow(mastery.status())
+
+
+def _remove_state(state: Path) -> None:
+    """But for the directory itself, which is locked."""
+    for path in sorted(state.iterdir()):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            remove(path)

@@ -1,0 +1,1 @@
+"""The master's program and the service that its workers call."""

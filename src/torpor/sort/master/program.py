@@ -1,0 +1,98 @@
+"""How does a master live, from the state directory to its report?
+
+It takes the directory, goes on with the job in it or begins one, answers the workers, and does what its machine says. What
+it must not forget is in the journal; who was heard when, and what each worker lacks, the next heartbeats tell it again.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+from torpor.sort.data.directory_lock import DirectoryLock
+from torpor.sort.debug_breakpoints import Holding
+from torpor.sort.driver import Driver
+from torpor.sort.errors import Refused, SortError, Torn
+from torpor.sort.job.options import MasterOptions
+from torpor.sort.job.report import JobReport
+from torpor.sort.journal import Journal
+from torpor.sort.machine.master import Command, Event, JobBroke, Master, step
+from torpor.sort.master.master_service import Mastery
+from torpor.sort.wire.credentials import JOIN, Join, is_loopback, load_join, make_join, save_join, split_address
+from torpor.sort.wire.server import Serving, serve
+
+JOURNAL = "journal"
+THREADS = 16
+
+
+def serve_job(options: MasterOptions, *, started: Callable[[Mastery], None] = lambda mastery: None) -> JobReport:
+    """Until the job is over; `started` hears of it when workers can come."""
+    if options.workers < 1:
+        raise Refused("bad_workers", f"--workers {options.workers} is not at least 1")
+    with DirectoryLock(options.state, "state", "master.pid", options.deadlines.lock, mode=0o700):
+        journal = Journal(options.state / JOURNAL)
+        journal.reserve()
+        saved = _saved(journal, options)
+        if saved is not None:
+            _refuse_other(options, saved)
+        join, serving, mastery = _open(options, journal, saved)
+        try:
+            options.say(f"master of job {join.job} at {join.address}, workers join with --join {options.state / JOIN}")
+            started(mastery)
+            return mastery.carry_out(resumed=saved is not None)
+        finally:
+            mastery.close()
+            serving.stop(0.5)
+
+
+def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tuple[Join, Serving, Mastery]:
+    join_path = options.state / JOIN
+    before = load_join(join_path) if join_path.exists() else None
+    if options.join is not None:
+        # Where it listens is said on the command line, and where that is from outside only others know.
+        join, listen = load_join(options.join), options.listen
+    elif before is not None:
+        # The workers of `run` begin with it, so for them any port will do; others know the one there was.
+        join, listen = before, before.address if options.job is None else options.listen
+    else:
+        host, _ = split_address(options.listen)
+        tls = not is_loopback(host) if options.tls is None else options.tls
+        join, listen = make_join(options.job or secrets.token_hex(8), options.listen, tls), options.listen
+    if saved is not None and saved.job != join.job:
+        raise Refused("other_job", f"the job in {options.state} is {saved.job}, and the join file is of job {join.job}")
+    job = join.job
+    form = "" if options.format is None else str(options.format)
+    master = saved or Master(job, options.workers, form, options.proof, options.sync)
+    driver: Driver[Master, Event, Command] = Driver(
+        master,
+        step=step,
+        # Samples are large, and asked for again.
+        save=lambda value: journal.save(replace(value, samples={})),
+        broke=lambda error: JobBroke(error.message if isinstance(error, SortError) else f"{type(error).__name__}: {error}"),
+        log=lambda line: None,
+        holding=Holding(options.hold),
+    )
+    mastery = Mastery(options, join, driver)
+    serving = serve(mastery.handlers(), listen, join, THREADS, data=False)
+    join = mastery.join = replace(join, address=serving.address)
+    if join != before:
+        save_join(join, join_path)
+    return join, serving, mastery
+
+
+def _saved(journal: Journal, options: MasterOptions) -> Master | None:
+    """A torn journal counts as lost: the same job begins again, and its workers register again with what they have."""
+    try:
+        return journal.load(Master)
+    except Torn as error:
+        options.say(f"{error.message}; the job begins again, and its workers keep what they have done")
+        return None
+
+
+def _refuse_other(options: MasterOptions, saved: Master) -> None:
+    # Without a format the inputs decide it, and have perhaps done so.
+    asked = (options.workers, saved.format if options.format is None else str(options.format))
+    if asked != (saved.expected, saved.format):
+        raise Refused(
+            "other_job",
+            f"the job in {options.state} has {saved.expected} workers and format {saved.format}, not {asked[0]} and {asked[1]}",
+        )

@@ -1,0 +1,323 @@
+"""How does a worker live, from its first line to its exit code?
+
+It takes its directories, looks at what an earlier life left in them, serves, registers, and then does what its machine says.
+"""
+
+import ipaddress
+import platform
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.sort.data.context import Stopped
+from torpor.sort.data.format_detection import examine
+from torpor.sort.data.inputs import find
+from torpor.sort.data.segments import Inputs
+from torpor.sort.data.worker_directory import OUTPUT, STATE, Place
+from torpor.sort.debug_breakpoints import Holding
+from torpor.sort.driver import Driver
+from torpor.sort.errors import Broken, Refused, SortError, Stale, Torn, Unavailable
+from torpor.sort.job.options import WorkerOptions
+from torpor.sort.job.status import JobStatus
+from torpor.sort.journal import Journal
+from torpor.sort.machine.history import lines
+from torpor.sort.machine.master import UNKNOWN_WORKER
+from torpor.sort.machine.states import MASTER_WAY, MasterState
+from torpor.sort.machine.states import WorkerState as W
+from torpor.sort.machine.worker import Broke, Command, Event, Restarted, Started, Worker, step
+from torpor.sort.record import Format, Lines, parse
+from torpor.sort.wire.calls import ABORT_JOB, GET_JOB_STATUS
+from torpor.sort.wire.connection import Connection
+from torpor.sort.wire.credentials import Join, load_join, split_address
+from torpor.sort.wire.requests import Abort, Caller, GetStatus
+from torpor.sort.wire.server import Serving, serve
+from torpor.sort.worker.exit_codes import Ending, Left
+from torpor.sort.worker.heartbeat import Pulse
+from torpor.sort.worker.worker_commands import Hands
+from torpor.sort.worker.worker_service import Answers
+from torpor.sort.worker.worker_session import Workbench
+
+CONTROL_THREADS = 4
+DATA_THREADS = 4
+CALL_S = 10.0
+"""How long one call to the master may take."""
+RETRY_S = 0.2
+
+# A worker is Completed only when its master is merging: one that says less has lost its journal.
+BEFORE_MERGING = frozenset(MASTER_WAY[: MASTER_WAY.index(MasterState.MERGING)])
+# A worker that cannot read its input cannot ever take part: the others need not wait for it.
+FAILS_THE_JOB = frozenset({"missing_input", "unreadable_input", "special_input", "truncated", "unclear_format"})
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the journal holds: the machine, and what it reads."""
+
+    worker: Worker
+    inputs: Inputs
+
+
+def work(options: WorkerOptions) -> Left:
+    join = load_join(options.join)
+    with (
+        Connection(options.master, join) as master,
+        Place(_scratch(options), options.output, share_output=options.share_output) as place,
+    ):
+        place.refuse_overlap(options.inputs)
+        place.lock(options.deadlines.lock)
+        identity = _identity(options)
+        if place.is_finished(join.job, identity) or _was_completed(place, join.job, identity):
+            # The master may be gone, and has nothing to say that is not known.
+            place.finish_output(join.job, identity)
+            place.remove_scratch(journal=False)
+            say("this job is completed, and so is this worker's output")
+            return Left(Ending.COMPLETED)
+        job = _find_master(master, options, say)
+        try:
+            form = parse(job.format) if job.format else examine(options.inputs)
+            inputs = find(options.inputs, form or Lines()) if options.slice is None else options.slice
+            place.claim_output(job.job, identity)
+            while (left := _live(options, join, master, place, job, identity, inputs, form)).is_forgotten:
+                say("the master does not know this worker any more: it registers again")
+                job = _find_master(master, options, say)
+        except Refused as error:
+            if error.code in FAILS_THE_JOB:
+                _fail_the_job(master, job, identity, error)
+            raise
+        except Broken as error:
+            _fail_the_job(master, job, identity, error)
+            raise
+        return left
+
+
+def part(options: WorkerOptions) -> None:
+    """The very last thing after a completed job: until now whoever comes after this life can tell that nothing is left."""
+    Place(_scratch(options), options.output, share_output=options.share_output).release_output()
+
+
+def say(line: str) -> None:
+    print(f"worker: {line}", file=sys.stderr, flush=True)
+
+
+def _scratch(options: WorkerOptions) -> Path:
+    return options.scratch or options.output / STATE / "worker"
+
+
+def _identity(options: WorkerOptions) -> str:
+    """The same for the same command on the same machine, so that one that comes back is recognised."""
+    if options.index is not None:
+        return f"index {options.index}"
+    return ":".join([platform.node(), *(str(path.absolute()) for path in options.inputs), str(options.output.absolute())])
+
+
+def _was_completed(place: Place, job: str, identity: str) -> bool:
+    try:
+        saved = Journal(place.journal).load(Saved)
+    except Broken:
+        return False  # That is told when there is somebody to tell it to.
+    if saved is None or (saved.worker.job, saved.worker.identity) != (job, identity) or not saved.worker.job_done:
+        return False
+    files = saved.worker.merged.files if saved.worker.merged else ()
+    return all(_has_size(place.output_file(file.partition), file.proof.size) for file in files)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str], None]) -> JobStatus:
+    """Which job this is and what its records look like; a master that is being started again is waited for."""
+    end = time.monotonic() + options.deadlines.master_grace
+    while True:
+        try:
+            return master.call(GET_JOB_STATUS, GetStatus(), CALL_S)
+        except Unavailable as error:
+            if time.monotonic() > end:
+                raise Unavailable(f"no master for {options.deadlines.master_grace:g} s: {error.message}") from error
+            log(f"looking for the master: {error.message}")
+            time.sleep(min(1.0, options.deadlines.master_grace / 10))
+
+
+def _fail_the_job(master: Connection, job: JobStatus, identity: str, error: SortError) -> None:
+    try:
+        master.call(ABORT_JOB, Abort(Caller(job.job, identity), f"{identity}: {error.message}"), CALL_S)
+    except SortError as trouble:
+        say(f"the master could not be told: {trouble.message}")
+
+
+def _live(
+    options: WorkerOptions,
+    join: Join,
+    master: Connection,
+    place: Place,
+    job: JobStatus,
+    identity: str,
+    inputs: Inputs,
+    form: Format | None,
+) -> Left:
+    journal = Journal(place.journal)
+    journal.reserve()
+    saved = _saved(journal)
+    # Who comes under another name, such as a corrected --index, is somebody else, and has no earlier life here.
+    is_ours = saved is not None and (saved.worker.job, saved.worker.identity) == (job.job, identity)
+    before = saved.worker if saved is not None and is_ours else None
+    is_over = job.state == MasterState.COMPLETED
+    if before is None and is_over:
+        return _leave_alone(place)
+    nudge, forgotten = threading.Event(), threading.Event()
+    driver: Driver[Worker, Event, Command] = Driver(
+        before or Worker(identity, job.job),
+        step=step,
+        save=lambda worker: journal.save(Saved(worker, inputs)),
+        broke=lambda error: _broke(error, forgotten),
+        log=say,
+        entered=nudge.set,
+        holding=Holding(options.hold),
+    )
+    input_format = "" if form is None else str(form)
+    bench = Workbench(options, join, master, place, driver, inputs, input_format, secrets.token_hex(8), nudge, say)
+    _end_on_signals(driver)
+    answers = Answers(bench)
+    listen = options.listen or f"{_own_host(options.master)}:0"
+    with (
+        closing_soon(serve(answers.control(), listen, join, CONTROL_THREADS, data=False)) as control,
+        closing_soon(serve(answers.data(), _beside(listen), join, DATA_THREADS, data=True)) as data,
+    ):
+        hands = Hands(bench, Pulse(bench), _announced(control.address, options), _announced(data.address, options))
+        try:
+            if saved is not None and before is not None and saved.inputs != inputs and not is_over:
+                changed = Broken(f"{_changed(saved.inputs, inputs)} was changed during the job")
+                _fail_the_job(master, job, identity, changed)
+                # It may have been completed just before: then what this worker has written is part of the answer.
+                if _find_master(master, options, say).state != MasterState.COMPLETED:
+                    hands.remove_everything()
+                raise changed
+            begins_again = job.state in BEFORE_MERGING
+            _take_up(driver, hands, before, resume=options.resume or is_over, begins_again=begins_again)
+            code = driver.run()
+        finally:
+            hands.close()
+    if options.history or code != Ending.COMPLETED:
+        for line in lines(driver.value.history):
+            say(line)
+    ending = Ending(code)
+    is_forgotten = ending is Ending.FAILED and forgotten.is_set()
+    return Left(ending, driver.value.reason or "the job was not over yet", is_forgotten=is_forgotten)
+
+
+def _saved(journal: Journal) -> Saved | None:
+    """A torn journal counts as lost scratch: the worker does its part again."""
+    try:
+        return journal.load(Saved)
+    except Torn as error:
+        say(f"{error.message}; this counts as lost scratch, and this worker does its part again")
+        return None
+
+
+def _own_host(master: str) -> str:
+    """The address by which this machine reaches the master, and others this machine."""
+    host, port = split_address(master)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            own = str(probe.getsockname()[0])
+    except OSError as error:
+        raise Refused("bad_address", f"the master's host {host!r} is not known: {error.strerror}") from error
+    return f"[{own}]" if ":" in own else own
+
+
+def _announced(address: str, options: WorkerOptions) -> str:
+    """Where others find this worker: one that listens everywhere is found where it reaches the master from."""
+    host, port = split_address(address)
+    return f"{_own_host(options.master)}:{port}" if ipaddress.ip_address(host).is_unspecified else address
+
+
+def _beside(listen: str) -> str:
+    """Where parts come in: the next port, or any if any will do."""
+    host, port = listen.rsplit(":", 1)
+    return f"{host}:{int(port) + 1 if int(port) else 0}"
+
+
+@contextmanager
+def closing_soon(serving: Serving) -> Iterator[Serving]:
+    try:
+        yield serving
+    finally:
+        serving.stop(0.2)
+
+
+def _leave_alone(place: Place) -> Left:
+    """Scratch was lost after the last report: there is nobody left who could send again, and nothing that needs to be."""
+    if not any(OUTPUT.fullmatch(path.name) for path in place.output.iterdir()):
+        return Left(Ending.FAILED, f"the job is completed, and its output is not in {place.output}")
+    place.remove_scratch()
+    say(f"this job is completed, and what lies in {place.output} is left as it is")
+    return Left(Ending.COMPLETED)
+
+
+def _changed(before: Inputs, now: Inputs) -> str:
+    """The first input file that is not what it was."""
+    differing = set(before.segments) ^ set(now.segments)
+    return f"the input file {min(segment.path for segment in differing)}" if differing else "the order of the input files"
+
+
+def _take_up(
+    driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, *, resume: bool, begins_again: bool
+) -> None:
+    """From nothing, from a completed life, or from the midst of one that was killed."""
+    if before is None or not resume:
+        # Not the output: until this life has registered, an earlier one's report of it still counts.
+        hands.forget_files()
+    if before is None:
+        driver.save_first()
+        driver.tell(Started())
+    elif before.state is W.COMPLETED and not begins_again and hands.output_is_whole():
+        driver.tell(Started())
+    elif before.state is W.COMPLETED:
+        # Completed is an end; what lost its output, or its master's memory, is another life, with the same memories.
+        driver.value = Worker(before.identity, before.job, terms=before.terms, cut=before.cut, history=before.history)
+        driver.save_first()
+        driver.tell(Started())
+    else:
+        if before.state is not W.FAILED:
+            driver.record(Broke("killed"))
+        driver.tell(Restarted("started again"))
+
+
+def _broke(error: Exception, forgotten: threading.Event) -> Event | None:
+    match error:
+        case Refused(code=code) if code == UNKNOWN_WORKER:
+            forgotten.set()
+            return Broke(f"the master has lost its journal: {error.message}")
+        case Stopped():
+            return None
+        case Stale():
+            return Broke(error.message)
+        case Broken() | Refused():
+            return Broke(error.message, fatal=True)
+        case SortError():
+            return Broke(error.message)
+        case _:
+            import traceback
+
+            traceback.print_exception(error)
+            return Broke(f"something unexpected happened: {type(error).__name__}: {error}")
+
+
+def _end_on_signals(driver: Driver[Worker, Event, Command]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def end(number: int, frame: object) -> None:
+        driver.tell(Broke(f"ended by {signal.Signals(number).name}"))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)

@@ -1,0 +1,136 @@
+"""What does a worker answer to those who call it?"""
+
+from collections.abc import Iterator
+from concurrent.futures import TimeoutError as TookTooLong
+
+import grpc
+
+from torpor.sort.clock import now
+from torpor.sort.data.context import Stopped
+from torpor.sort.errors import Broken, NotYet, Refused, Stale
+from torpor.sort.machine.history import durations
+from torpor.sort.machine.records import PartHeader, Peer
+from torpor.sort.machine.states import PHASE_OF, WORKER_MEANS, WORKING, progress
+from torpor.sort.machine.states import WorkerState as W
+from torpor.sort.machine.worker import AbortAsked, Broke, CutCame, Event, MergeSignal, ShuffleSignal
+from torpor.sort.wire.calls import (
+    ABORT_WORKER,
+    GET_WORKER_STATUS,
+    SET_PARTITION_BOUNDARIES,
+    START_MERGE,
+    START_SHUFFLE,
+    answering,
+    handlers,
+)
+from torpor.sort.wire.requests import (
+    Abort,
+    Acknowledged,
+    Caller,
+    GetStatus,
+    OwnStatus,
+    SetPartitionBoundaries,
+    StartMerge,
+    StartShuffle,
+)
+from torpor.sort.wire.shuffle import receiving, refuse_if_not_for
+from torpor.sort.worker.worker_session import Workbench
+
+TAKEN_S = 10.0
+"""How long a signal may wait to be taken and saved."""
+
+BEFORE_SORTING = frozenset({W.INITIALIZING, W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG})
+
+
+class Answers:
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def control(self) -> list[grpc.GenericRpcHandler]:
+        return handlers(
+            answering(SET_PARTITION_BOUNDARIES, self._set_boundaries),
+            answering(START_SHUFFLE, self._start_shuffle),
+            answering(START_MERGE, self._start_merge),
+            answering(GET_WORKER_STATUS, self._status),
+            answering(ABORT_WORKER, self._abort),
+        )
+
+    def data(self) -> list[grpc.GenericRpcHandler]:
+        return handlers(receiving(self._accept))
+
+    def _set_boundaries(self, request: SetPartitionBoundaries) -> Acknowledged:
+        return self._take(request.caller, CutCame(request.cut), request.peers)
+
+    def _start_shuffle(self, request: StartShuffle) -> Acknowledged:
+        self._refuse_if_not_me(request.caller)
+        if request.declared:
+            self._bench.declared = request.declared
+        return self._take(request.caller, ShuffleSignal(), request.peers)
+
+    def _start_merge(self, request: StartMerge) -> Acknowledged:
+        return self._take(request.caller, MergeSignal())
+
+    def _abort(self, request: Abort) -> Acknowledged:
+        self._refuse_if_not_me(request.caller)
+        # Whatever is under way stops now, not when its turn comes.
+        self._bench.stop.set()
+        self._bench.driver.tell(AbortAsked(request.reason))
+        return Acknowledged()
+
+    def _take(self, caller: Caller, event: Event, peers: tuple[Peer, ...] = ()) -> Acknowledged:
+        self._refuse_if_not_me(caller)
+        self._bench.meet(peers)
+        try:
+            self._bench.driver.ask(event, TAKEN_S)
+        except TookTooLong as error:
+            raise NotYet(f"not yet: worker in state {self._bench.worker.state} is busy") from error
+        return Acknowledged()
+
+    def _refuse_if_not_me(self, caller: Caller) -> None:
+        worker = self._bench.worker
+        if caller.job != worker.job:
+            raise Refused("other_job", f"this is a worker of job {worker.job}, not of {caller.job}")
+        if worker.terms is not None and caller.attempt != worker.terms.attempt:
+            raise Stale(f"this is attempt {worker.terms.attempt} of {worker.identity}, not {caller.attempt}")
+
+    def _status(self, request: GetStatus) -> OwnStatus:
+        bench, worker = self._bench, self._bench.worker
+        spent = durations(worker.history, now())
+        sender = bench.sender
+        return OwnStatus(
+            job=worker.job,
+            index=worker.terms.index if worker.terms else None,
+            identity=worker.identity,
+            attempt=worker.attempt,
+            state=worker.state,
+            phase=PHASE_OF[worker.state],
+            progress=progress(worker.state, bench.done),
+            message=worker.reason if worker.state is W.FAILED else WORKER_MEANS[worker.state],
+            durations={state: spent[state] for state in WORKING if state in spent},
+            counters={
+                "records": worker.sorted.proof.records if worker.sorted else 0,
+                "bytes": worker.sorted.proof.size if worker.sorted else 0,
+                "retries": sender.counters.retries if sender else 0,
+                "resent_parts": sender.counters.resent if sender else 0,
+            },
+            history=worker.history,
+        )
+
+    def _accept(self, header: PartHeader, blocks: Iterator[bytes]) -> bool:
+        bench = self._bench
+        state = bench.worker.state
+        if bench.parts is None or state in BEFORE_SORTING:
+            raise NotYet(f"not yet: this worker is in state {state}, and takes parts once its boundaries are journaled")
+        if state is W.FAILED:
+            raise NotYet("not yet: this worker has failed and may be started again")
+        refuse_if_not_for(header, bench.worker.job, bench.index)
+        bench.refuse_stale(header.sender, header.attempt)
+        if header.partition not in bench.own:
+            raise Refused("other_partition", f"partition {header.partition} does not belong to worker {bench.index}")
+        try:
+            return bench.parts.receive(header, blocks)
+        except Stopped as error:
+            raise NotYet("not yet: this worker ends, and may be started again") from error
+        except Broken as error:
+            # It is this worker that cannot store it; the sender has done nothing wrong.
+            bench.driver.tell(Broke(error.message, fatal=True))
+            raise NotYet(f"not yet: {error.message}") from error

@@ -1,0 +1,315 @@
+"""What does the database know of archives that nobody needs, and what is written about them?
+
+Statements and rows only: which archive is kept is decided in `torpor.domain.retention`. Whoever looks may read; the writes are
+the leader's, each in a transaction that asks first whether its term still stands.
+"""
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from torpor.domain.names import is_id
+from torpor.domain.records import ArchiveKey
+from torpor.domain.retention import Action, Decision, Holder, Retention, Stored, Terms
+from torpor.ports import Found
+from torpor.store.database import Database
+from torpor.store.leader_lock import require_term
+from torpor.store.queries import COLLECTING
+
+ROWS_AT_ONCE = 5_000
+HOLDERS_AT_ONCE = 500
+GOING_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The table beside the store's listing."""
+
+    expected: int = 0
+    """So many the table says must be there."""
+    missing: frozenset[str] = frozenset()
+    """Of those, the ones that were not there, or not whole."""
+    unknown: Sequence[str] = ()
+    """In the store, and nobody can say where they come from: never touched."""
+    left_over: Sequence[str] = ()
+    """In the store, not in the table, and left behind by an operation that has ended."""
+    out_of_date: frozenset[str] = frozenset()
+    """The workspaces of which something is unknown: their rows may be older than what the store holds of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A workspace with all its archives, as they were at one moment."""
+
+    holder: Holder
+    archives: tuple[Stored, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    kept: int
+    orphans: int
+    oldest_proof_s: float | None
+    """How long ago the one of those kept was proven that was proven longest ago."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Housekeeping:
+    requested_at: datetime | None
+    tried_at: datetime | None
+    ran_at: datetime | None
+    """When the last collection began that came to its end."""
+    ended_at: datetime | None
+    """When it did."""
+    report: Mapping[str, Any] | None
+    skipped: Mapping[str, Any] | None
+    """What came of the last one, when that did not come to its end."""
+    terms: Terms | None
+    """Which ones the leader goes by; None when there was none yet."""
+    read_at: datetime
+
+
+class CollectingStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # ── what anybody may read ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def compare(self, listed: AsyncIterator[Found], *, begun_at: datetime) -> Compared:
+        """The listing is read to its end first: an archive made since it was begun is neither missing nor unknown."""
+        is_whole = {str(found.key): found.is_whole async for found in listed}
+        unknown = set(is_whole)
+        missing: set[str] = set()
+        expected, last = 0, ""
+        while rows := await self._database.fetch(COLLECTING["known_archives"], last, ROWS_AT_ONCE, begun_at):
+            last = rows[-1]["key"]
+            unknown.difference_update(row["key"] for row in rows)
+            keys = [row["key"] for row in rows if row["is_expected"]]
+            expected += len(keys)
+            missing.update(key for key in keys if not is_whole.get(key, False))
+        unknown -= await self._made_last(unknown)
+        left_over = await self._left_over(unknown)
+        unknown -= left_over
+        out_of_date = frozenset(ArchiveKey.parse(key).workspace_id for key in unknown)
+        return Compared(expected, frozenset(missing), sorted(unknown), sorted(left_over), out_of_date)
+
+    async def _made_last(self, keys: set[str]) -> set[str]:
+        workspaces = sorted({key.workspace_id for key in _ours(keys)})
+        return {
+            row["key"]
+            for some in _batches(workspaces, ROWS_AT_ONCE)
+            for row in await self._database.fetch(COLLECTING["made_last"], some)
+        }
+
+    async def _left_over(self, keys: set[str]) -> set[str]:
+        return {
+            row["key"]
+            for some in _batches(_ours(keys), ROWS_AT_ONCE)
+            for row in await self._database.fetch(COLLECTING["left_over"], *_columns(some))
+        }
+
+    async def held_back_at(self) -> Sequence[str]:
+        """Providers at which nothing is touched, because too much has disappeared there at once."""
+        return [row["provider"] for row in await self._database.fetch(COLLECTING["held_back_at"])]
+
+    async def candidates(self, retention: Retention) -> Sequence[str]:
+        rows = await self._database.fetch(COLLECTING["candidates"], retention.keep, retention.undelete_grace)
+        return [row["id"] for row in rows]
+
+    async def held(self, workspace_ids: Sequence[str], compared: Compared) -> AsyncIterator[Held]:
+        """Each of these workspaces as it is just now, without holding anybody up."""
+        for some in _batches(workspace_ids, HOLDERS_AT_ONCE):
+            async with self._database.transaction() as connection:
+                found = await _held(connection, some, compared)
+            for held in found:
+                yield held
+
+    async def totals(self) -> Totals:
+        row = await self._database.fetchrow(COLLECTING["totals"])
+        return Totals(row["kept"], row["orphans"], row["oldest_proof_s"], row["read_at"])
+
+    async def housekeeping(self) -> Housekeeping:
+        row = await self._database.fetchrow(COLLECTING["housekeeping"])
+        return Housekeeping(
+            requested_at=row["gc_requested_at"],
+            tried_at=row["gc_tried_at"],
+            ran_at=row["gc_ran_at"],
+            ended_at=row["gc_ended_at"],
+            report=row["gc_report"],
+            skipped=row["gc_skipped"],
+            terms=_to_terms(row["gc_terms"]),
+            read_at=row["read_at"],
+        )
+
+    # ── what the service writes ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def request(self) -> datetime:
+        """An operator wants a collection now; when that was written down."""
+        row = await self._database.fetchrow(COLLECTING["request_collection"])
+        at: datetime = row["gc_requested_at"]
+        return at
+
+    # ── what a controller writes ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def remember_store(self, identity: str) -> str:
+        """Which archive store this database belongs to: this one, when none was known until now."""
+        known: str = (await self._database.fetchrow(COLLECTING["remember_store"], identity))["archive_store"]
+        return known
+
+    # ── what the leader does ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def is_due(self, *, every_s: float, retry_s: float) -> bool:
+        row = await self._database.fetchrow(COLLECTING["is_due"], timedelta(seconds=every_s), timedelta(seconds=retry_s))
+        is_due: bool = row["is_due"]
+        return is_due
+
+    async def begin(self, term: int, terms: Terms) -> datetime:
+        async with self._leading(term) as connection:
+            at: datetime = await connection.fetchval(COLLECTING["begin_collection"], _from_terms(terms))
+        return at
+
+    @contextlib.asynccontextmanager
+    async def holding(self, term: int, workspace_ids: Collection[str], compared: Compared) -> AsyncIterator["Holding"]:
+        """These workspaces held in a transaction, so that nothing refers to an archive while it is marked or given up.
+
+        Who is gone, or held by somebody else just now, is left out: the next collection comes by again.
+        """
+        async with self._leading(term) as connection:
+            ids = [uuid.UUID(one) for one in workspace_ids]
+            rows = await connection.fetch(COLLECTING["hold_workspaces"], ids)
+            yield Holding([row["id"] for row in rows], compared, connection)
+
+    async def going(self, term: int, *, after: str) -> Sequence[str]:
+        """The next ones whose removal has begun and did not come to its end; a deposed leader hears of none."""
+        async with self._leading(term) as connection:
+            return [row["key"] for row in await connection.fetch(COLLECTING["going"], after, GOING_AT_ONCE)]
+
+    async def forget(self, term: int, keys: Sequence[str]) -> Sequence[int]:
+        """Their objects are gone; the sizes that they had, as far as known."""
+        async with self._leading(term) as connection:
+            return [row["size_bytes"] or 0 for row in await connection.fetch(COLLECTING["forget"], list(keys))]
+
+    async def end(self, term: int, begun_at: datetime, report: Mapping[str, Any]) -> None:
+        async with self._leading(term) as connection:
+            await connection.execute(COLLECTING["end_collection"], begun_at, dict(report))
+
+    async def skip(self, term: int, report: Mapping[str, Any]) -> None:
+        async with self._leading(term) as connection:
+            await connection.execute(COLLECTING["skip_collection"], dict(report))
+
+    @contextlib.asynccontextmanager
+    async def _leading(self, term: int) -> AsyncIterator[Any]:
+        async with self._database.transaction() as connection:
+            await require_term(connection, term)
+            yield connection
+
+
+class Holding:
+    """Workspaces that nobody else changes for the moment."""
+
+    def __init__(self, workspace_ids: Sequence[str], compared: Compared, connection: Any) -> None:
+        self._workspace_ids = workspace_ids
+        self._compared = compared
+        self._connection = connection
+
+    async def held(self) -> Sequence[Held]:
+        """As they are now that they are held: whoever held them before has committed."""
+        return await _held(self._connection, self._workspace_ids, self._compared)
+
+    async def take_in(self, keys: Sequence[str]) -> None:
+        """What was left over under these keys is known from now on, if it still is."""
+        ours = [key for key in _ours(keys) if key.workspace_id in self._workspace_ids]
+        await self._connection.execute(COLLECTING["take_in_left_over"], *_columns(ours))
+
+    async def write(self, decisions: Sequence[Decision]) -> None:
+        for action, statement in _STATEMENT_FOR.items():
+            keys = [decision.archive.key for decision in decisions if decision.action is action]
+            if keys:
+                await self._connection.execute(COLLECTING[statement], keys)
+
+
+_STATEMENT_FOR: Mapping[Action, str] = {
+    Action.CLEAR: "clear_marks",
+    Action.MARK: "mark_orphans",
+    Action.REMOVE: "begin_removal",
+}
+
+
+async def _held(connection: Any, workspace_ids: Sequence[str], compared: Compared) -> list[Held]:
+    # Archives first: what comes to point at one of them is seen, whenever it came.
+    archives: dict[str, list[Stored]] = {}
+    for row in await connection.fetch(COLLECTING["archives_of_holders"], workspace_ids):
+        archives.setdefault(row["workspace_id"], []).append(_to_stored(row, compared))
+    rows = await connection.fetch(COLLECTING["holders"], workspace_ids)
+    return [Held(_to_holder(row, compared), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
+
+
+def _to_holder(row: Mapping[str, Any], compared: Compared) -> Holder:
+    under_way = frozenset(row["under_way"])
+    return Holder(
+        id=row["id"],
+        name=row["name"],
+        archive_key=row["archive_key"],
+        op_id=row["op_id"],
+        under_way=under_way | {row["op_id"]} if row["is_under_way"] else under_way,
+        asked_for=row["asked_for"],
+        is_in_error=row["is_in_error"],
+        deleted_at=row["deleted_at"],
+        gone_at=row["gone_at"],
+        is_purged=row["is_purged"],
+        is_out_of_date=row["id"] in compared.out_of_date,
+    )
+
+
+def _to_stored(row: Mapping[str, Any], compared: Compared) -> Stored:
+    return Stored(
+        key=row["key"],
+        op_id=row["op_id"],
+        size_bytes=row["size_bytes"],
+        proven_at=row["proven_at"],
+        orphan_since=row["orphan_since"],
+        removing_since=row["removing_since"],
+        is_there=row["key"] not in compared.missing,
+    )
+
+
+def _from_terms(terms: Terms) -> Mapping[str, float]:
+    return {
+        "keep": terms.retention.keep,
+        "grace_s": terms.retention.grace.total_seconds(),
+        "undelete_grace_s": terms.retention.undelete_grace.total_seconds(),
+        "every_s": terms.every.total_seconds(),
+    }
+
+
+def _to_terms(stored: Mapping[str, Any] | None) -> Terms | None:
+    """None also for those that another version wrote, in other words."""
+    stored = stored or {}
+    try:
+        grace, undelete_grace, every = (timedelta(seconds=stored[name]) for name in ("grace_s", "undelete_grace_s", "every_s"))
+        return Terms(Retention(int(stored["keep"]), grace, undelete_grace), every)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _ours(keys: Iterable[str]) -> list[ArchiveKey]:
+    """Of these keys, those that a workspace and an operation may have."""
+    parsed = map(ArchiveKey.parse, sorted(keys))
+    return [key for key in parsed if is_id(key.workspace_id) and is_id(key.op_id)]
+
+
+def _columns(keys: Sequence[ArchiveKey]) -> tuple[Sequence[str], Sequence[str]]:
+    return [key.workspace_id for key in keys], [key.op_id for key in keys]
+
+
+Item = TypeVar("Item")
+
+
+def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,1 @@
+"""The fake runtime and its engine, loaded only for `runtime=fake`."""

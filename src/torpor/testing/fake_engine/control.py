@@ -1,0 +1,94 @@
+"""What can be done to an engine from outside that no verb of a port does? For tests and trials."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torpor.domain.disk import Disk
+from torpor.domain.records import Marker
+from torpor.ports import Address, Home
+from torpor.testing.fake_engine.client import Line
+from torpor.testing.fake_engine.protocol import address_words, bytes_of, home_words, marker_words, text_of
+from torpor.testing.fake_runtime import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class HeldContainer:
+    generation: int
+    revision: int
+    epoch: int
+    ready: bool
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Everything in the engine, whoever is out."""
+
+    log: tuple[Entry, ...]
+    overtaken: tuple[Entry, ...]
+    containers: Mapping[str, HeldContainer]
+    volumes: Mapping[Home, Mapping[str, bytes]]
+    archives: frozenset[str]
+
+
+class RemoteFate:
+    """Tests change the world through it, as fate does."""
+
+    def __init__(self, path: Path) -> None:
+        self._line = Line(path)
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def inspect(self, *, log_since: int = 0) -> Inspected:
+        log, overtaken, containers, volumes, archives = await self._line.look("inspect", log_since)
+        return Inspected(
+            tuple(Entry(*entry) for entry in log),
+            tuple(Entry(*entry) for entry in overtaken),
+            {name: HeldContainer(*held) for name, *held in containers},
+            {Home(*home): {name: bytes_of(data) for name, data in files.items()} for *home, files in volumes},
+            frozenset(archives),
+        )
+
+    async def set(
+        self,
+        *,
+        runtime_out: bool | None = None,
+        archives_out: bool | None = None,
+        starts_ready: bool | None = None,
+        effects_s: float | None = None,
+        observed_slowly_s: float | None = None,
+        address: Address | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """What is not named stays as it is."""
+        said = {
+            "runtime_out": runtime_out,
+            "archives_out": archives_out,
+            "starts_ready": starts_ready,
+            "effects_s": effects_s,
+            "observed_slowly_s": observed_slowly_s,
+            "address": address_words(address),
+            "disk": [disk.path, disk.free_bytes] if disk is not None else None,
+        }
+        await self._line.look("set", {name: value for name, value in said.items() if value is not None})
+
+    async def end_program(self, workspace_id: str, exit_code: int, last_lines: str) -> None:
+        await self._line.look("end_program", workspace_id, exit_code, last_lines)
+
+    async def put_volume(self, home: Home, files: Mapping[str, bytes], marker: Marker | None = None) -> None:
+        said = {name: text_of(data) for name, data in files.items()}
+        await self._line.look("put_volume", home_words(home), said, marker_words(marker) if marker else None)
+
+    async def destroy_volume(self, home: Home) -> None:
+        await self._line.look("destroy_volume", home_words(home))
+
+    async def spoil_marker(self, home: Home) -> None:
+        await self._line.look("spoil_marker", home_words(home))
+
+    async def lose_marker(self, home: Home) -> None:
+        await self._line.look("lose_marker", home_words(home))
+
+    async def lose_small_files(self, home: Home) -> None:
+        await self._line.look("lose_small_files", home_words(home))

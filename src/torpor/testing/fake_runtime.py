@@ -1,0 +1,432 @@
+"""What would a runtime be that keeps everything in memory?
+
+It passes the same contract suite as the real ones, so it may stand in for them in simulations and benchmarks. A home is a
+mapping of names to bytes; jobs are words between it and `FakeArchives`.
+"""
+
+import asyncio
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from torpor.domain.busy import Work
+from torpor.domain.disk import Disk
+from torpor.domain.errors import Code, Failed, Refused, Unavailable
+from torpor.domain.names import volume_name
+from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
+from torpor.ports import (
+    Address,
+    Container,
+    Executed,
+    Fence,
+    Found,
+    Home,
+    HomeJob,
+    Progress,
+    Proven,
+    RunningCommand,
+    Shell,
+    TerminalSize,
+)
+from torpor.testing.fake_command import FakeCommand
+from torpor.testing.fake_shell import FakeShell
+
+Files = dict[str, bytes]
+
+# The command of a program that runs and never listens.
+SILENT = ("silent",)
+
+
+@dataclass
+class FakeVolume:
+    files: Files = field(default_factory=dict)
+    marker: Marker | None = None
+    is_illegible: bool = False
+    opened_revision: int = 0
+    is_half_made: bool = False
+    """It was made and never marked."""
+
+    @property
+    def legible_marker(self) -> Marker | None:
+        return None if self.is_illegible else self.marker
+
+    def is_foreign_to(self, home: Home) -> bool:
+        return self.legible_marker is not None and self.legible_marker.workspace_id != home.workspace_id
+
+    def lose_small_files(self) -> None:
+        """All but the home itself is gone."""
+        self.marker, self.is_illegible, self.opened_revision, self.is_half_made = None, False, 0, False
+
+    def seen(self, home: Home) -> SeenVolume:
+        place = f"fake:{volume_name(home.workspace_id, home.generation)}"
+        if self.is_foreign_to(home):
+            fault = f"its marker names another workspace: {place}/marker"
+            return SeenVolume(home.generation, None, True, fault, f"{place}/home", has_home=False)
+        if self.legible_marker is not None:
+            return SeenVolume(home.generation, self.legible_marker)
+        fault = f"its marker cannot be read: {place}/marker"
+        return SeenVolume(home.generation, None, not self.is_half_made, fault, f"{place}/home")
+
+
+@dataclass
+class FakeContainer:
+    container: Container
+    epoch: int
+    """Of whoever started it."""
+    ready: bool = True
+    ended: Ended | None = None
+    is_paused: bool = False
+
+
+class Entry(NamedTuple):
+    """One effect that changed something: who did what, when."""
+
+    at_s: float
+    verb: str
+    workspace_id: str
+    epoch: int
+    op_id: str
+
+
+async def _no_interference(_verb: str, _workspace_id: str) -> None:
+    return None
+
+
+@dataclass
+class FakeWorld:
+    """Everything that is there. Tests change it from outside, as fate does."""
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    volumes: dict[Home, FakeVolume] = field(default_factory=dict)
+    containers: dict[str, FakeContainer] = field(default_factory=dict)
+    archives: dict[str, tuple[Files, str]] = field(default_factory=dict)
+    archived: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of which (generation, revision) each archive is."""
+    archive_store: str | None = None
+    """The identity of the archive store; whoever asks first gives it one."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """The newest epoch that ever asked for something of a workspace; older ones are refused, whatever is there now."""
+    address: Address | None = None
+    """Where every running container answers."""
+    starts_ready: bool = True
+    work: dict[str, Work] = field(default_factory=dict)
+    """What the processes of a container are said to do, by workspace."""
+    disk: Disk | None = None
+    """On which homes are said to be."""
+    logs: dict[str, list[bytes]] = field(default_factory=dict)
+    """What was added to the log of a workspace's present or last container."""
+    runtime_out: bool = False
+    archives_out: bool = False
+    observed_slowly_s: float = 0.0
+    effects_s: float = 0.0
+    """How long every effect takes."""
+    interfere: Callable[[str, str], Awaitable[None]] = _no_interference
+    """Awaited before every effect, with its verb and workspace: it may wait, or raise."""
+    done: list[tuple[str, str]] = field(default_factory=list)
+    """(verb, workspace) of every effect that changed something, in order."""
+    log: list[Entry] = field(default_factory=list)
+    """The same, with who and when: by it a test proves that nothing was started twice."""
+    overtaken: list[Entry] = field(default_factory=list)
+    """Effects that came too late and were refused."""
+    clock: Callable[[], float] = time.monotonic
+
+
+def tree_root(files: Files) -> str:
+    return hashlib.sha256(json.dumps(sorted((name, data.hex()) for name, data in files.items())).encode()).hexdigest()
+
+
+class FakeRuntime:
+    name = "fake"
+
+    def __init__(self, world: FakeWorld) -> None:
+        self._world = world
+
+    async def world(self) -> str:
+        await asyncio.sleep(0)
+        self._require_provider()
+        return f"{self.name}:{self._world.id}"
+
+    async def observe(self, only: frozenset[str] | None = None) -> Survey:
+        await asyncio.sleep(self._world.observed_slowly_s)
+        self._require_provider()
+        volumes: dict[str, set[SeenVolume]] = {}
+        for home, volume in self._world.volumes.items():
+            if only is None or home.workspace_id in only:
+                volumes.setdefault(home.workspace_id, set()).add(volume.seen(home))
+        containers = {
+            workspace_id: SeenContainer(
+                held.container.home.generation,
+                held.container.revision,
+                held.ready and held.ended is None,
+                held.ended,
+                held.is_paused,
+            )
+            for workspace_id, held in self._world.containers.items()
+            if only is None or workspace_id in only
+        }
+        return Survey(
+            {
+                workspace_id: Observation(frozenset(volumes.get(workspace_id, ())), containers.get(workspace_id))
+                for workspace_id in volumes.keys() | containers.keys()
+            }
+        )
+
+    async def ensure_volume(self, home: Home, fence: Fence) -> None:
+        await self._enter("ensure_volume", home.workspace_id, fence)
+        if home in self._world.volumes:
+            return
+        self._world.volumes[home] = FakeVolume(is_half_made=True)
+        self._note("ensure_volume", home.workspace_id, fence)
+
+    async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
+        await self._enter("mark_volume", home.workspace_id, fence)
+        volume = self._volume(home)
+        if volume.is_foreign_to(home):
+            raise Failed(Code.VOLUME_NOT_READY, "the volume carries the marker of another workspace")
+        if volume.legible_marker != marker:
+            volume.marker, volume.is_illegible, volume.is_half_made = marker, False, False
+            self._note("mark_volume", home.workspace_id, fence)
+
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+        await self._enter("run_at_home", home.workspace_id, fence)
+        volume = self._volume(home)
+        if job.writes and not volume.is_half_made:
+            raise Failed(Code.VOLUME_NOT_READY, "the volume was whole already; nothing may fill it again")
+        if not job.writes and volume.legible_marker is None:
+            raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
+        progress(0, None)
+        if self._world.archives_out:
+            raise Failed(Code.S3_ACCESS_ERROR, "the fake archive store is out")
+        asked = json.loads(job.stdin)
+        if job.writes:
+            if asked["key"] not in self._world.archives:
+                raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no archive {asked['key']}")
+            files, root = self._world.archives[asked["key"]]
+            volume.files = dict(files)
+        else:
+            files, root = _keep(self._world, asked["key"], (asked["generation"], asked["revision"]), volume.files)
+        self._note("unpack" if job.writes else "pack", home.workspace_id, fence)
+        size = sum(len(data) for data in files.values())
+        progress(size, size)
+        return {"manifest_root": root, "size_bytes": size, "home_bytes": size, "bytes": size, "files": len(files)}
+
+    async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
+        await self._enter("ensure_no_volume", home.workspace_id, fence)
+        if home not in self._world.volumes:
+            return
+        if archived_revision is not None:
+            held = self._world.containers.get(home.workspace_id)
+            if self._world.volumes[home].opened_revision > archived_revision or (held is not None and held.ended is None):
+                raise Failed(Code.VOLUME_REOPENED, "somebody has worked in this home since its archive was made")
+        del self._world.volumes[home]
+        self._note("ensure_no_volume", home.workspace_id, fence)
+
+    async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
+        await self._enter("ensure_no_half_made", home.workspace_id, fence)
+        if home in self._world.volumes and self._world.volumes[home].is_half_made:
+            del self._world.volumes[home]
+            self._note("ensure_no_half_made", home.workspace_id, fence)
+
+    async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
+        workspace_id = container.home.workspace_id
+        await self._enter("ensure_running", workspace_id, fence)
+        volume = self._volume(container.home)
+        if volume.legible_marker is None or volume.legible_marker.generation != container.home.generation:
+            raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
+        held = self._world.containers.get(workspace_id)
+        if held is not None and held.ended is None and held.container.home == container.home:
+            held.container = replace(held.container, revision=max(held.container.revision, container.revision))
+            volume.opened_revision = max(volume.opened_revision, container.revision)
+            return
+        volume.opened_revision = max(volume.opened_revision, container.revision)
+        is_ready = self._world.starts_ready and container.program.command != SILENT
+        self._world.containers[workspace_id] = FakeContainer(container, fence.epoch, ready=is_ready)
+        self._world.logs.pop(workspace_id, None)
+        self._note("ensure_running", workspace_id, fence)
+
+    async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
+        await self._enter("ensure_no_container", workspace_id, fence)
+        if self._world.containers.pop(workspace_id, None) is not None:
+            self._note("ensure_no_container", workspace_id, fence)
+
+    async def admit(self, workspace_id: str, fence: Fence) -> None:
+        await self._enter("admit", workspace_id, fence)
+
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+        self.require_running(workspace_id)
+        return Executed(0, b"", b"")
+
+    async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
+        held = self._world.containers.get(workspace_id)
+        if held is not None and held.ended is not None:
+            yield held.ended.last_lines.encode()
+        for line in self._world.logs.get(workspace_id, [])[-tail:]:
+            yield line
+
+    async def append_log(self, workspace_id: str, lines: bytes) -> None:
+        if workspace_id in self._world.containers:
+            self._world.logs.setdefault(workspace_id, []).extend(lines.splitlines(keepends=True))
+
+    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
+        """The same for every port: whoever says where it is knows what answers there."""
+        held = self._world.containers.get(workspace_id)
+        return self._world.address if held is not None and held.ended is None else None
+
+    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+        return FakeShell(self._runs_on(workspace_id), columns=columns, rows=rows)
+
+    async def start_command(
+        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> RunningCommand:
+        return FakeCommand(self._runs_on(workspace_id), command, terminal=terminal)
+
+    def _runs_on(self, workspace_id: str) -> Callable[[], bool]:
+        """Whether the container that runs now still does."""
+        held = self.require_running(workspace_id)
+        return lambda: self._world.containers.get(workspace_id) is held and held.ended is None
+
+    async def work(self) -> Mapping[str, Work]:
+        """Its containers hold no process; `FakeWorld.work` says what they do."""
+        self._require_provider()
+        running = {name: held for name, held in self._world.containers.items() if held.ended is None}
+        idle = {name: Work(held.container.program.template, 0.0) for name, held in running.items()}
+        return {name: self._world.work.get(name, work) for name, work in idle.items()}
+
+    async def disk(self) -> Disk | None:
+        self._require_provider()
+        return self._world.disk
+
+    async def home_bytes(self, home: Home) -> int | None:
+        self._require_provider()
+        volume = self._world.volumes.get(home)
+        return sum(len(data) for data in volume.files.values()) if volume is not None else None
+
+    async def stop_all(self) -> None:
+        self._world.containers.clear()
+
+    async def _enter(self, verb: str, workspace_id: str, fence: Fence) -> None:
+        """Whatever follows happens in one instant, and only while nobody newer has asked."""
+        await asyncio.sleep(0)
+        self._require_provider()
+        self._admit(verb, workspace_id, fence)
+        await asyncio.sleep(self._world.effects_s)
+        await self._world.interfere(verb, workspace_id)
+        self._admit(verb, workspace_id, fence)
+
+    def _admit(self, verb: str, workspace_id: str, fence: Fence) -> None:
+        newest = self._world.epochs.get(workspace_id, 0)
+        if fence.epoch < newest:
+            self._world.overtaken.append(Entry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
+            raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} was overtaken by {newest}", seen=newest)
+        self._world.epochs[workspace_id] = fence.epoch
+
+    def _require_provider(self) -> None:
+        if self._world.runtime_out:
+            raise Unavailable("the fake runtime is out")
+
+    def require_running(self, workspace_id: str) -> FakeContainer:
+        held = self._world.containers.get(workspace_id)
+        if held is None or held.ended is not None:
+            raise Refused("not_running", "the workspace is not running")
+        return held
+
+    def _volume(self, home: Home) -> FakeVolume:
+        if home not in self._world.volumes:
+            raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation}")
+        return self._world.volumes[home]
+
+    def _note(self, verb: str, workspace_id: str, fence: Fence) -> None:
+        self._world.done.append((verb, workspace_id))
+        self._world.log.append(Entry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
+
+
+def _keep(world: FakeWorld, key: str, state: tuple[int, int], files: Files) -> tuple[Files, str]:
+    """Under this key lies the archive of a home in this state; one that lies there already is never written over."""
+    if key in world.archives and world.archived.get(key, state) != state:
+        raise Failed(Code.READBACK_MISMATCH, f"read back {key}: it is of {world.archived[key]}, not of {state}")
+    world.archived[key] = state
+    return world.archives.setdefault(key, (dict(files), tree_root(files)))
+
+
+class FakeArchives:
+    def __init__(self, world: FakeWorld) -> None:
+        self._world = world
+        self._known: str | None = None
+
+    async def world(self) -> str:
+        await self._enter("world", "")
+        self._world.archive_store = self._world.archive_store or str(uuid.uuid4())
+        self._known = self._world.archive_store
+        return self._known
+
+    def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
+        _check(key, home)
+        order = {"key": str(key), "generation": home.generation, "revision": revision}
+        return HomeJob(("fake",), json.dumps(order).encode(), writes=False)
+
+    def proven(self, key: ArchiveKey, result: Mapping[str, object]) -> Proven:
+        return replace(
+            _EMPTY,
+            key=key,
+            manifest_root=str(result["manifest_root"]),
+            size_bytes=int(str(result["size_bytes"])),
+            home_bytes=int(str(result["home_bytes"])),
+            files=int(str(result["files"])),
+        )
+
+    def unpack_job(self, key: ArchiveKey) -> HomeJob:
+        return HomeJob(("fake",), json.dumps({"key": str(key)}).encode(), writes=True)
+
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
+        _check(key, home)
+        await self._enter("create_empty", key.workspace_id)
+        await asyncio.sleep(self._world.effects_s)
+        _, root = _keep(self._world, str(key), (home.generation, revision), {})
+        self._world.done.append(("create_empty", key.workspace_id))
+        return replace(_EMPTY, key=key, manifest_root=root)
+
+    async def manifest_root(self, key: ArchiveKey) -> str:
+        await self._enter("manifest_root", key.workspace_id)
+        if str(key) not in self._world.archives:
+            raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no archive {key}")
+        return self._world.archives[str(key)][1]
+
+    async def reachable(self) -> bool:
+        return not self._world.archives_out and self._is_recognised()
+
+    async def keys(self) -> AsyncIterator[Found]:
+        await self._enter("keys", "")
+        for text in sorted(self._world.archives):
+            key = ArchiveKey.parse(text)
+            yield Found(key, is_whole=True)
+            await self._enter("keys", key.workspace_id)
+
+    async def remove(self, key: ArchiveKey) -> None:
+        await self._enter("remove", key.workspace_id)
+        self._world.archived.pop(str(key), None)
+        if self._world.archives.pop(str(key), None) is not None:
+            self._world.done.append(("remove", key.workspace_id))
+
+    async def _enter(self, verb: str, workspace_id: str) -> None:
+        await asyncio.sleep(0)
+        if self._world.archives_out:
+            raise Unavailable("the fake archive store is out")
+        if not self._is_recognised():
+            raise Unavailable("the fake archive store is not the one that it was")
+        await self._world.interfere(verb, workspace_id)
+
+    def _is_recognised(self) -> bool:
+        self._known = self._known or self._world.archive_store
+        return self._known == self._world.archive_store
+
+
+def _check(key: ArchiveKey, home: Home) -> None:
+    if key.workspace_id != home.workspace_id:
+        raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
+
+
+_EMPTY = Proven(ArchiveKey("", ""), "", 0, 0, 0)

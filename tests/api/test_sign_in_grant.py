@@ -1,0 +1,118 @@
+"""Does a browser that is signed in get in at a workspace's host, and only there, and only itself?"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from tests.api.browsers import SECURE, Platform, platform
+from torpor.accounts import Caller, How, digest
+from torpor.domain.records import Workspace
+from torpor.service.wishes import Wishes
+
+pytestmark = pytest.mark.anyio
+NONCE = "what the browser keeps"
+
+
+@pytest.fixture
+async def here(database_url: str, redis_url: str) -> AsyncIterator[Platform]:
+    async with platform(database_url, redis_url) as running:
+        await running.people.workspace("demo", "ada")
+        yield running
+
+
+def door(workspace: str = "demo", *, nonce: str = digest(NONCE).hex(), **more: object) -> str:
+    return f"/door?{urlencode({'workspace': workspace, 'nonce': nonce, **more})}"
+
+
+async def test_a_signed_in_browser_is_sent_back_with_a_code_that_lets_it_in(here: Platform) -> None:
+    answer = await (await here.browser("ada")).get(door(back="/a/path?with=this"))
+    assert answer.status_code == 303
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-store"
+    where = urlsplit(answer.headers["location"])
+    assert f"{where.scheme}://{where.netloc}{where.path}" == "http://demo.localhost:8080/.torpor/enter"
+    said = parse_qs(where.query)
+    assert said["back"] == ["/a/path?with=this"]
+    workspace_id = str(await here.people.db.fetchval("SELECT id FROM workspaces WHERE name = 'demo'"))
+    _, caller = await here.people.accounts.redeem(said["code"][0], NONCE, workspace_id)
+    assert (caller.user.username, caller.how, caller.workspace_id) == ("ada", How.DOOR, workspace_id)
+
+
+async def test_each_port_has_a_host_of_its_own(here: Platform) -> None:
+    answer = await (await here.browser("ada")).get(door(port=3000))
+    assert answer.headers["location"].startswith("http://3000--demo.localhost:8080/.torpor/enter?")
+
+
+async def test_with_a_domain_of_their_own(database_url: str, redis_url: str) -> None:
+    async with platform(database_url, redis_url, hosts=SECURE) as here:
+        await here.people.workspace("demo", "ada")
+        answer = await (await here.browser("ada")).get(door())
+        assert answer.headers["location"].startswith("https://demo.work.example.com/.torpor/enter?")
+
+
+async def test_who_is_not_signed_in_is_asked_to_and_then_comes_back_here(here: Platform) -> None:
+    asked = door(back="/x")
+    answer = await here.stranger().get(asked)
+    assert answer.status_code == 303
+    where = urlsplit(answer.headers["location"])
+    assert (where.scheme, where.netloc, where.path) == ("", "", "/")
+    assert parse_qs(where.query) == {"next": [asked]}
+    assert await here.people.db.fetchval("SELECT count(*) FROM door_codes") == 0
+
+
+async def test_whose_session_ends_meanwhile_is_asked_to_sign_in(here: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = await here.browser("ada")
+    find = Wishes.find
+
+    async def found_too_late(wishes: Wishes, caller: Caller, *asked: Any, **more: Any) -> Workspace:
+        found = await find(wishes, caller, *asked, **more)
+        await here.people.accounts.sign_out(caller)
+        return found
+
+    monkeypatch.setattr(Wishes, "find", found_too_late)
+    answer = await browser.get(door())
+    assert answer.status_code == 303
+    assert parse_qs(urlsplit(answer.headers["location"]).query) == {"next": [door()]}
+
+
+async def test_a_program_is_not_let_in_like_this(here: Platform) -> None:
+    assert (await here.program("torpor_root").get(door())).headers["location"].startswith("/?next=")
+
+
+@pytest.mark.parametrize("workspace", ["demo", "nothing", "", "..", "a/b"])
+async def test_what_is_not_yours_is_not_there(here: Platform, workspace: str) -> None:
+    answer = await (await here.browser("bob")).get(door(workspace))
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert await here.people.db.fetchval("SELECT count(*) FROM door_codes") == 0
+
+
+async def test_who_it_is_shared_with_comes_in(here: Platform) -> None:
+    await here.people.db.execute("UPDATE workspaces SET shares = $1", {"bob": "use"})
+    assert (await (await here.browser("bob")).get(door())).status_code == 303
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        door(back="//evil.example.com"),
+        door(back="https://evil.example.com"),
+        door(back="/\\evil.example.com"),
+        door(back="/x\r\nSet-Cookie: a=b"),
+        door(nonce=""),
+        door(nonce="short"),
+        door(nonce="Z" * 64),
+    ],
+)
+async def test_a_link_that_leads_elsewhere_is_not_followed(here: Platform, asked: str) -> None:
+    answer = await (await here.browser("ada")).get(asked)
+    assert answer.status_code == 422
+    assert "location" not in answer.headers
+    assert "<script" not in answer.text
+
+
+async def test_what_somebody_wrote_is_no_part_of_the_page(here: Platform) -> None:
+    answer = await (await here.browser("ada")).get(door("<script>alert(1)</script>"))
+    assert answer.status_code == 404
+    assert "<script>" not in answer.text

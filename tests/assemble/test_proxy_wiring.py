@@ -1,0 +1,58 @@
+"""Does a request find the platform and its workspace, whichever parts this process has?"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.gate_stage import PORT, head
+from torpor.assemble.proxy_wiring import Doors
+from torpor.assemble.roles import EVERY_PART, Part
+from torpor.domain.errors import Refused
+from torpor.ports import Address
+from torpor.proxy.gate import Pass, Reply, Verdict
+from torpor.settings import Settings
+
+HERE = Address(unix_path="/here")
+
+
+def doors(folder: Path, parts: frozenset[Part], **settings: Any) -> Doors:
+    return Doors(Settings.model_validate({"data": folder, "port": PORT, **settings}), parts, HERE)
+
+
+def judged(made: Doors, host: str = "localhost", target: str = "/") -> Verdict:
+    verdict = made._gate.judge(head(host=f"{host}:{PORT}", target=target), "192.0.2.7")
+    assert isinstance(verdict, Pass | Reply)
+    return verdict
+
+
+def address(verdict: Verdict) -> Address:
+    assert isinstance(verdict, Pass)
+    return verdict.address
+
+
+def test_the_platform_is_here_where_the_api_is(tmp_path: Path) -> None:
+    made = doors(tmp_path, EVERY_PART, api_url="http://10.0.0.5:9000")
+    assert address(judged(made, target="/api/v1/me")) == HERE
+    assert address(judged(made, host="127.0.0.1")) == HERE
+
+
+def test_a_proxy_alone_asks_the_api_elsewhere_but_for_what_concerns_itself(tmp_path: Path) -> None:
+    made = doors(tmp_path, frozenset({Part.PROXY}), api_url="http://api.internal:9000")
+    assert address(judged(made, target="/api/v1/me")) == Address(host="api.internal", port=9000)
+    assert address(judged(made, target="/door?x=1")) == Address(host="api.internal", port=9000)
+    for own in ("/health", "/health/ready", "/metrics"):
+        assert address(judged(made, target=own)) == HERE
+    assert address(judged(doors(tmp_path, frozenset({Part.PROXY})), target="/api/v1/me")) == HERE
+
+
+def test_an_address_of_the_api_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="TORPOR_API_URL"):
+        doors(tmp_path, frozenset({Part.PROXY}), api_url="https://api.internal")
+
+
+def test_until_it_is_opened_a_workspace_cannot_be_found_and_without_the_role_never(tmp_path: Path) -> None:
+    opening, elsewhere = (judged(doors(tmp_path, parts), "ada.localhost") for parts in (EVERY_PART, frozenset({Part.API})))
+    assert isinstance(opening, Reply)
+    assert isinstance(elsewhere, Reply)
+    assert (opening.status, elsewhere.status) == (503, 421)

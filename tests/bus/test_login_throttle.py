@@ -1,0 +1,145 @@
+"""Is guessing slowed down where it is done, and nowhere else; with the bus and without it?"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.waiting import until
+from torpor.bus import login_throttle as throttle_module
+from torpor.bus.login_throttle import OF_ONE_ADDRESS, OF_ONE_NAME, REMEMBERED, WINDOW_S, Throttle
+from torpor.bus.redis import Bus
+from torpor.domain.errors import Refused
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["bus", "alone"])
+async def throttle(request: pytest.FixtureRequest, redis_url: str, clock: Clock) -> AsyncIterator[Throttle]:
+    """`alone`: nobody answers where the bus should be."""
+    bus = await Bus.open(redis_url if request.param == "bus" else "unix:///nowhere/bus.sock")
+    yield Throttle(bus, clock=clock)
+    await bus.close()
+
+
+async def is_admitted(throttle: Throttle, username: str, address: str) -> bool:
+    try:
+        await throttle.admit(username, address)
+    except Refused as refused:
+        wait_s = refused.context["retry_after_s"]
+        return not (refused.code == "too_many_sign_ins" and isinstance(wait_s, int) and 0 < wait_s <= WINDOW_S)
+    return True
+
+
+async def admitted(throttle: Throttle, username: str, address: str, times: int) -> int:
+    return sum([await is_admitted(throttle, username, address) for _ in range(times)])
+
+
+async def test_one_name_from_one_address(throttle: Throttle) -> None:
+    assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 5) == OF_ONE_NAME
+    assert await is_admitted(throttle, "ada", "192.0.2.2")
+    assert await is_admitted(throttle, "bob", "192.0.2.1")
+
+
+async def test_many_names_from_one_address(throttle: Throttle) -> None:
+    tried = [await is_admitted(throttle, f"user{number}", "192.0.2.1") for number in range(OF_ONE_ADDRESS + 5)]
+    assert sum(tried) == OF_ONE_ADDRESS
+    assert await is_admitted(throttle, "user0", "192.0.2.2")
+
+
+async def test_a_thousand_at_once_are_no_more_than_one_after_the_other(throttle: Throttle) -> None:
+    tried = await asyncio.gather(*(is_admitted(throttle, "ada", "192.0.2.1") for _ in range(1000)))
+    assert sum(tried) == OF_ONE_NAME
+
+
+async def test_the_right_password_wipes_the_slate(throttle: Throttle) -> None:
+    for _ in range(2 * OF_ONE_ADDRESS):
+        assert await is_admitted(throttle, "ada", "192.0.2.1")
+        await throttle.forgive("ada", "192.0.2.1")
+
+
+async def test_who_succeeds_wipes_no_other_slate(throttle: Throttle) -> None:
+    await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME)
+    assert await is_admitted(throttle, "bob", "192.0.2.1")
+    await throttle.forgive("bob", "192.0.2.1")
+    assert not await is_admitted(throttle, "ada", "192.0.2.1")
+
+
+async def test_who_has_one_address_has_its_whole_network(throttle: Throttle) -> None:
+    tried = [await is_admitted(throttle, "ada", f"2001:db8::{number:x}") for number in range(OF_ONE_NAME + 5)]
+    assert sum(tried) == OF_ONE_NAME
+    assert await is_admitted(throttle, "ada", "2001:db8:0:1::1")
+    assert await admitted(throttle, "ada", "::ffff:192.0.2.1", OF_ONE_NAME) == OF_ONE_NAME
+    assert not await is_admitted(throttle, "ada", "192.0.2.1")
+
+
+async def test_an_address_nobody_knows_is_one_as_well(throttle: Throttle) -> None:
+    assert await admitted(throttle, "ada", "", OF_ONE_NAME + 1) == OF_ONE_NAME
+
+
+async def test_a_window_ends(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle_module, "WINDOW_S", 1)
+    bus = await Bus.open(redis_url)
+    throttle = Throttle(bus)
+    assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 1) == OF_ONE_NAME
+    await until(lambda: is_admitted(throttle, "ada", "192.0.2.1"), within_s=20)
+    # Nothing is left behind for ever: -1 is a key without end, -2 one that has ended meanwhile.
+    (keys,) = await bus.ask(("KEYS", "torpor:sign_in:*"))
+    assert -1 not in await bus.ask(*(("PTTL", key) for key in keys))
+    await bus.close()
+
+
+async def test_a_window_ends_without_the_bus(clock: Clock) -> None:
+    bus = await Bus.open("unix:///nowhere/bus.sock")
+    throttle = Throttle(bus, clock=clock)
+    assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 1) == OF_ONE_NAME
+    clock.now += WINDOW_S
+    assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 1) == OF_ONE_NAME
+    await bus.close()
+
+
+async def test_two_processes_count_together(redis_url: str) -> None:
+    buses = [await Bus.open(redis_url) for _ in range(2)]
+    one, other = (Throttle(bus) for bus in buses)
+    assert await admitted(one, "ada", "192.0.2.1", OF_ONE_NAME - 1) == OF_ONE_NAME - 1
+    assert await admitted(other, "ada", "192.0.2.1", 2) == 1
+    for bus in buses:
+        await bus.close()
+
+
+async def test_the_bus_is_told_no_names(bus: Bus) -> None:
+    await Throttle(bus).admit("a password in the wrong field", "192.0.2.1")
+    (keys,) = await bus.ask(("KEYS", "*"))
+    assert keys
+    assert not any(b"password" in key or b"192" in key for key in keys)
+
+
+async def test_the_memory_of_one_process_has_an_end(clock: Clock) -> None:
+    counts = throttle_module._Counts(clock)
+    for number in range(REMEMBERED + 10):
+        counts.admit({f"key{number}": 1})
+    assert len(counts.counts) == REMEMBERED
+
+
+async def test_only_the_first_that_a_limit_sends_away_is_news(throttle: Throttle) -> None:
+    await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME)
+    news = []
+    for _ in range(3):
+        with pytest.raises(throttle_module.TooManySignIns) as refused:
+            await throttle.admit("ada", "192.0.2.1")
+        news.append(refused.value.is_news)
+    assert news == [True, False, False]

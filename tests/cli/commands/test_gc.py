@@ -1,0 +1,120 @@
+"""Does `torpor gc` ask the right thing, and say what it heard?"""
+
+from typing import Any
+
+from tests.cli.conftest import Torpor
+from tests.support.scripted_api import StandIn
+
+ITEM = {
+    "key": "ws/op",
+    "workspace": "demo",
+    "workspace_id": "ws",
+    "size_bytes": 2048,
+    "why": "superseded",
+    "means": "its workspace has enough newer ones",
+    "action": "remove",
+    "orphan_since": None,
+    "goes_at": "2026-03-01T12:00:00Z",
+}
+REPORT = {
+    "started_at": "2026-03-01T12:00:01Z",
+    "ended_at": "2026-03-01T12:00:02Z",
+    "skipped": None,
+    "kept": 7,
+    "orphans": 2,
+    "removed": 3,
+    "freed_bytes": 4096,
+    "failed": {"ws/stuck": "locked"},
+    "unknown": ["ws/stranger"],
+    "unknown_count": 2,
+    "left_over": ["ws/left"],
+    "left_over_count": 1,
+    "missing": [],
+    "missing_count": 0,
+}
+REQUESTED = {"requested_at": "2026-03-01T12:00:00Z"}
+NEVER: dict[str, Any] = {"requested_at": None, "tried_at": None, "ran_at": None, "report": None, "skipped": None}
+PREVIEW = {
+    "would_skip": None,
+    "kept": {"pointed_at": 4, "in_error": 1},
+    "would_mark": 1,
+    "waiting": 2,
+    "would_remove": 1,
+    "would_free_bytes": 2048,
+    "items": [ITEM],
+    "left_out": 5,
+    "unknown": [],
+    "unknown_count": 0,
+    "left_over": [],
+    "left_over_count": 0,
+    "missing": ["ws/lost"],
+    "missing_count": 1,
+    "last": NEVER,
+}
+
+
+def test_a_dry_run_only_looks(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /gc", PREVIEW)
+    ended = torpor("gc", "--dry-run")
+    assert ended.code == 0
+    assert [(asked.method, asked.target) for asked in api.asked] == [("GET", "/gc")]
+    for told in (
+        "ws/op",
+        "2.0 KiB",
+        "its workspace has enough newer ones",
+        "and 5 more",
+        "5 (4 pointed at, 1 in error)",
+        "1 archive is in the database that the store does not have:",
+        "ws/lost",
+    ):
+        assert told in ended.text
+    assert torpor("gc", "--dry-run", "--json").json == PREVIEW
+
+
+def test_a_collection_is_waited_for(torpor: Torpor, api: StandIn) -> None:
+    before = {**REPORT, "started_at": "2026-03-01T11:00:00Z", "removed": 99}
+    api.answer("POST /gc", REQUESTED, status=202)
+    api.answer("GET /gc/report", NEVER, {**NEVER, "report": before}, {**NEVER, "report": REPORT})
+    ended = torpor("gc")
+    assert ended.code == 0
+    for told in (
+        "3 (4.0 KiB)",
+        "1 archive is in the store that an operation left behind",
+        "ws/left",
+        "ws/stuck could not be collected: locked",
+        "2 archives are in the store",
+        "and 1 more",
+    ):
+        assert told in ended.text
+    assert "99" not in ended.text
+    assert "collecting archives that nobody needs (waiting for it at most 600 s)" in ended.said
+    assert torpor("gc", "--json").json == REPORT
+
+
+def test_a_skipped_collection_says_why(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /gc", REQUESTED, status=202)
+    before = {**REPORT, "started_at": "2026-03-01T11:00:00Z"}
+    api.answer("GET /gc/report", {**NEVER, "report": before, "skipped": {**REPORT, "skipped": "the store is out"}})
+    ended = torpor("gc")
+    assert ended.code == 1
+    assert "the collection did not come to its end: the store is out" in ended.said
+
+
+def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /gc", REQUESTED, status=202)
+    api.answer("GET /gc/report", NEVER)
+    ended = torpor("gc", "--timeout", "0.1")
+    assert ended.code == 5
+    assert "no collection had come to its end after 0.1 s" in ended.said
+
+
+def test_a_dry_run_says_that_a_collection_would_touch_nothing(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /gc", {**PREVIEW, "would_skip": "5 of 9 archives are missing in the store"})
+    assert "would touch nothing just now: 5 of 9 archives are missing" in torpor("gc", "--dry-run").text
+
+
+def test_who_is_no_administrator_hears_so(torpor: Torpor, api: StandIn) -> None:
+    api.refuse("GET /gc", 403, "forbidden", "only an administrator may collect archives")
+    ended = torpor("gc", "--dry-run")
+    assert ended.code == 1
+    assert "only an administrator may collect archives (ask an administrator of this installation)" in ended.said

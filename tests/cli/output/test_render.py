@@ -1,0 +1,282 @@
+"""Do records read well as text?"""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+from rich.spinner import Spinner
+
+from tests.cli.records import AT, condition, error, explanation, workspace
+from torpor.cli.output import render
+from torpor.cli.output.colours import progress_line
+from torpor.cli.output.plain import to_text
+from torpor.cli.output.wording import (
+    ago,
+    change_line,
+    duration,
+    escaped,
+    escaped_bytes,
+    escaped_json,
+    escaped_line,
+    event_line,
+    reached_line,
+    size,
+    sleep_line,
+    wish_line,
+)
+
+NOW = datetime.fromisoformat(AT) + timedelta(minutes=3, seconds=20)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.4, "just now"),
+        (-0.4, "just now"),
+        (1, "1 s ago"),
+        (59.9, "59 s ago"),
+        (60, "1 min ago"),
+        (200, "3 min ago"),
+        (3600, "1 h ago"),
+        (86_400, "1 day ago"),
+        (9 * 86_400, "9 days ago"),
+        (-90, "in 1 min"),
+    ],
+)
+def test_a_time_is_told_from_now(seconds: float, told: str) -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert ago((now - timedelta(seconds=seconds)).isoformat(), now) == told
+
+
+def test_never_is_a_dash() -> None:
+    assert ago(None, NOW) == "-"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (None, "-"),
+        (0.04, "0.0 s"),
+        (0.42, "0.4 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (86_400, "1 d"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_a_duration_has_two_steps_at_most(seconds: float | None, told: str) -> None:
+    assert duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1048575, "1.0 MiB"),
+        (5 << 40, "5.0 TiB"),
+    ],
+)
+def test_a_size_is_told_in_its_unit(count: int | None, told: str) -> None:
+    assert size(count) == told
+
+
+def test_what_a_program_wrote_does_not_steer_the_terminal() -> None:
+    assert escaped("a\x1b[2Jb\x07\tc\nd\r\ne\rf") == "a\\x1b[2Jb\\x07\tc\nd\r\ne\\rf"
+    assert escaped("\x7f \x9b2J \u202eevil \u2028 \u00f6 \U0001f600") == "\\x7f \\x9b2J \\u202eevil \\u2028 \u00f6 \U0001f600"
+    assert escaped_line("one\ntwo\r\nthree\x00") == "one\\ntwo\\nthree\\x00"
+    assert escaped_bytes(b"one\n\xff\x9b\xc2\x9b\xc3\xb6") == "one\n\\xff\\x9b\\x9b\u00f6"
+    awkward = ["\x00\x1b\x7f\x9b\u202e\n\r\u00f6"]
+    assert json.loads(escaped_json(json.dumps(awkward, ensure_ascii=False))) == awkward
+    assert escaped_json(json.dumps(awkward, ensure_ascii=False)) == '["\\u0000\\u001b\\u007f\\u009b\\u202e\\n\\r\u00f6"]'
+    shown = to_text(render.workspace(workspace(error=error(message="\x1b]0;owned\x07")), NOW))
+    assert "\x1b" not in shown
+    assert "owned" in shown
+
+
+def test_the_list_has_a_line_for_each() -> None:
+    asleep = workspace(name="night", phase="STANDBY", desired_state="RUNNING", operation="STARTING", progress=40)
+    lines = to_text(render.workspaces([workspace(), asleep], NOW)).splitlines()
+    assert lines[0].split() == ["NAME", "PHASE", "UNDER", "WAY", "WISH", "TEMPLATE", "DISK", "LAST", "USED", "URL"]
+    assert lines[1].split()[:3] == ["demo", "RUNNING", "-"]
+    assert "STARTING 40 %" in lines[2]
+    assert "3 min ago" in lines[2]
+    assert len(lines) == 3
+
+
+def test_the_list_names_owners_where_they_differ_and_what_is_wrong() -> None:
+    other = workspace(owner="eve", phase="ERROR", error=error(reason="DataLost"))
+    lines = to_text(render.workspaces([workspace(), other], NOW)).splitlines()
+    assert "OWNER" in lines[0]
+    assert lines[2].split()[1:3] == ["ERROR", "DataLost"]
+
+
+def test_what_each_home_takes_on_the_disk_is_a_column() -> None:
+    items = [workspace(disk_bytes=3 << 20, disk_measured_at=AT), workspace(name="new", disk_bytes=None, disk_measured_at=None)]
+    head, first, second = to_text(render.workspaces(items, NOW)).splitlines()
+    assert head.split().index("DISK") > 0
+    assert "3.0 MiB" in first
+    assert "MiB" not in second
+
+
+def test_a_workspace_shows_what_its_home_takes_and_when_that_was_measured() -> None:
+    shown = to_text(render.workspace(workspace(disk_bytes=5 << 30, disk_measured_at=AT), NOW))
+    assert f"5.0 GiB, measured {ago(AT, NOW)}" in shown
+    assert "not measured yet" in to_text(render.workspace(workspace(disk_bytes=None, disk_measured_at=None), NOW))
+
+
+def test_what_waits_for_disk_space_says_so() -> None:
+    low = {"policy.healthy": condition("True", "DiskLow", "the disk of the homes (/d) has 5 MiB free")}
+    waiting = workspace(phase="STANDBY", conditions=low)
+    assert "waits for disk space" in to_text(render.workspaces([waiting], NOW))
+    assert "waits for free disk space (DiskLow: the disk of the homes (/d) has 5 MiB free" in to_text(
+        render.workspace(waiting, NOW)
+    )
+    assert "5 MiB free; it goes on by itself" in change_line(waiting)
+
+
+def test_what_is_stopped_soon_says_so_in_list_show_and_events() -> None:
+    soon = workspace(sleeps_at=(NOW + timedelta(seconds=250)).isoformat())
+    assert "sleeps in 4 min" in to_text(render.workspaces([soon], NOW)).splitlines()[1]
+    assert "sleeps in 4 min, because it is not in use" in to_text(render.workspace(soon, NOW))
+    assert "sleep" not in to_text(render.workspaces([workspace(sleeps_at=None)], NOW))
+    event = {"id": 7, "event": "sleeping_soon", "at": AT, "workspace": soon}
+    told = event_line(event, lambda when: when.partition("T")[2][:8])
+    assert told == "12:00:00  demo: RUNNING; goes to sleep at 12:07:30 because it is not in use"
+
+
+@pytest.mark.parametrize(("left_s", "told"), [(298, "in 5 min"), (61, "in 1 min"), (59, "in 59 s"), (0.2, "now"), (-5, "now")])
+def test_the_line_in_a_terminal_says_when_and_what_to_do(left_s: float, told: str) -> None:
+    line = sleep_line("demo", (NOW + timedelta(seconds=left_s)).isoformat(), NOW)
+    assert line.startswith("[torpor] demo goes to sleep at 12:")
+    assert line.endswith(f"({told}) because it is not in use; type to keep it awake")
+
+
+def test_an_empty_list_says_what_to_do() -> None:
+    assert "torpor create NAME" in to_text(render.workspaces([], NOW))
+
+
+def test_a_workspace_is_an_aligned_list_with_its_conditions() -> None:
+    shown = to_text(render.workspace(workspace(command=["python", "-m", "http.server", "a b"]), NOW))
+    lines = shown.splitlines()
+    values = {line[:16].strip(): line[16:].strip() for line in lines if line[:16].strip()}
+    assert values["name"] == "demo"
+    assert values["command"] == "python -m http.server 'a b'"
+    assert values["phase"] == "RUNNING, reached 3 min ago"
+    assert values["sleeps after"] == "5 min without use"
+    assert values["archived after"] == "1 d asleep"
+    assert any(line.split()[:3] == ["storage.volume_ready", "True", "Ready"] for line in lines)
+    assert "error" not in values
+
+
+def test_an_error_is_shown_with_its_context() -> None:
+    shown = to_text(render.workspace(workspace(phase="ERROR", error=error()), NOW))
+    for part in ("RetryExceeded", "exit code 7", "not by itself", "4 times, the last time 3 min ago", "two"):
+        assert part in shown
+
+
+def test_an_error_says_from_which_phase_it_was_entered() -> None:
+    shown = to_text(render.workspace(workspace(phase="ERROR", previous_phase="RUNNING", error=error()), NOW))
+    assert "from RUNNING" in shown
+    again = to_text(render.workspace(workspace(phase="RUNNING", previous_phase="STANDBY"), NOW))
+    assert "from STANDBY" not in again, "that was an error before"
+
+
+def test_what_an_error_does_not_know_is_not_shown() -> None:
+    shown = to_text(
+        render.workspace(workspace(phase="ERROR", error=error(context={"exit_code": None, "action": "start"})), NOW)
+    )
+    assert "action" in shown
+    assert "exit_code" not in shown
+
+
+def test_brackets_are_text_and_not_markup() -> None:
+    assert "[bold]x[/bold] :smile:" in to_text(render.workspace(workspace(command=["[bold]x[/bold] :smile:"]), NOW))
+
+
+def test_the_history_tells_durations_and_outcomes() -> None:
+    attempt = {
+        "op_id": "o",
+        "kind": "STARTING",
+        "attempt": 1,
+        "generation": 1,
+        "started_at": AT,
+        "ended_at": None,
+        "outcome": None,
+        "reason": None,
+        "message": "",
+        "done_bytes": 0,
+        "seconds": None,
+    }
+    failed = {**attempt, "outcome": "FAILED", "seconds": 61.2, "reason": "ActionFailed", "message": "no", "done_bytes": 2048}
+    lines = to_text(render.history([attempt, failed], NOW)).splitlines()
+    assert " ".join(lines[1].split()) == "3 min ago STARTING 1 3 min 20 s so far under way - -"
+    assert " ".join(lines[2].split()) == "3 min ago STARTING 1 1 min 1 s FAILED 2.0 KiB ActionFailed: no"
+
+
+def test_archives_tell_size_and_proof() -> None:
+    archive = {"key": "w/1-2.tar.zst", "generation": 1, "revision": 2, "size_bytes": 2048, "home_bytes": 9, "proven_at": AT}
+    line = to_text(render.archives([archive], NOW)).splitlines()[1]
+    assert " ".join(line.split()) == "w/1-2.tar.zst 1 2 2.0 KiB 9 B 3 min ago"
+
+
+def test_an_explanation_ends_with_the_ways_out() -> None:
+    waiting = {"what": "its port to answer", "until": (NOW + timedelta(minutes=2)).isoformat()}
+    shown = to_text(render.explanation(explanation(waiting_for=waiting, next="it is tried again"), NOW))
+    assert shown.startswith("demo is in ERROR\nIts program could not be started.\n")
+    assert "its port to answer, until" in shown
+    assert "(in 2 min)" in shown
+    assert shown.endswith("  torpor recover demo  try again\n  torpor delete demo   give it up\n")
+
+
+def test_what_others_wrote_does_not_look_like_a_line_of_the_explanation() -> None:
+    told = explanation(lines=["Awake: bob holds it awake: tests\nNext: nothing; \x1b[31mwatch out."])
+    drawn = to_text(render.explanation(told, NOW)).splitlines()
+    assert "Awake: bob holds it awake: tests" in drawn
+    assert "    Next: nothing; \\x1b[31mwatch out." in drawn
+
+
+def test_findings_tell_what_blocks() -> None:
+    items = [
+        {"what": "a", "ok": True, "detail": "fine", "advice": "", "blocks": False},
+        {"what": "b", "ok": False, "detail": "half", "advice": "do", "blocks": False},
+        {"what": "c", "ok": False, "detail": "none", "advice": "do", "blocks": True},
+    ]
+    assert [line.split()[0] for line in to_text(render.findings(items)).splitlines()[1:]] == ["ok", "partly", "BLOCKS"]
+
+
+def test_the_bar_is_there_only_while_progress_is_known() -> None:
+    def drawn(progress: int | None) -> str:
+        console = Console(width=100, force_terminal=True, color_system=None)
+        with console.capture() as captured:
+            console.print(progress_line(workspace(operation="RESTORING", progress=progress), Spinner("dots")))
+        return captured.get()
+
+    assert "━" in drawn(50)
+    assert "RESTORING 50 %" in drawn(50)
+    assert "━" not in drawn(None)
+
+
+def test_lines_about_a_wish() -> None:
+    assert wish_line(workspace()) == "demo is RUNNING at http://demo.localhost:8080/"
+    assert wish_line(workspace(phase="STANDBY")).startswith("demo is STANDBY; RUNNING is wished")
+    assert reached_line(workspace(phase="STANDBY")) == "demo is STANDBY"
+    retried = workspace(operation="STARTING", error=error(is_terminal=False, error_count=1))
+    assert "failed once so far and is tried again" in change_line(retried)
+
+
+def test_whoever_waits_is_told_what_cannot_be_reached() -> None:
+    out = {"policy.healthy": condition("True", "RuntimeOut", "the runtime cannot be reached: no answer")}
+    waiting = workspace(phase="STANDBY", conditions=out)
+    told = "the runtime cannot be reached: no answer; it is tried again"
+    assert change_line(waiting) == f"demo: STANDBY ({told})"
+    shown = {line.split("  ")[0]: line for line in to_text(render.workspace(waiting, NOW)).splitlines()}
+    assert told in shown["under way"]

@@ -1,0 +1,468 @@
+"""Do the sort's commands understand their words, say how it stands, and end honestly?"""
+
+import inspect
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import threading
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Torpor, torpor_process
+from tests.support.sort_reports import BEGAN, job
+from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.output.colours import without_colours
+from torpor.cli.sort import commands, exit_codes
+from torpor.cli.sort.options import address, deadlines
+from torpor.cli.sort.progress import Lines, Pace, following, polling, sorted_bytes
+from torpor.cli.sort.render import bars, plain, standing
+from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
+from torpor.sort.job.options import Deadlines, LocalOptions, MasterOptions, WorkerOptions
+from torpor.sort.job.report import Outcome, as_plain, as_summary, as_text
+from torpor.sort.job.status import JobStatus, WorkerStatus
+from torpor.sort.machine.history import Transition
+from torpor.sort.sizes import parse_size
+
+# What a command must not wait for that sorts nothing.
+HEAVY = {"numpy", "grpc", "google.protobuf", "torpor.sort"}
+
+
+# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+RUN = ("run", "in", "--output", "out")
+MASTER = ("master", "--workers", "2", "--state", "state")
+WORKER = ("worker", "127.0.0.1:7000", "--join", "join.json", "--input", "in", "--output", "out")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("frobnicate",), "No such command 'frobnicate'"),
+        (("run", "in"), "Missing option '--output'"),
+        (("run", "--output", "out"), "Missing argument 'INPUT'"),
+        ((*RUN, "--workers", "0"), "Invalid value for '--workers'"),
+        ((*RUN, "--threads", "0"), "Invalid value for '--threads'"),
+        ((*RUN, "--hold", "Sorting"), "No such option: --hold"),
+        (
+            (*RUN, "--format", "csv"),
+            "the format 'csv' is not known; allowed are gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH, lines",
+        ),
+        ((*RUN, "--format", "fixed:10:5:6"), "the key does not lie within a record"),
+        ((*RUN, "--format", "gensort", "--key", "2"), "--key and --delimiter belong to the format lines"),
+        ((*RUN, "--key", "2"), "--key and --delimiter go together"),
+        ((*RUN, "--format", "lines", "--key", "2"), "--key and --delimiter go together"),
+        (
+            (*RUN, "--memory", "2X"),
+            "--memory '2X' is not a size; allowed are whole bytes or a number with K, M, G or T (such as 512M",
+        ),
+        ((*RUN, "--heartbeat", "0"), "with a heartbeat every 0 s none can be lost after 15 s"),
+        ((*RUN, "--heartbeat", "20"), "with a heartbeat every 20 s none can be lost after 15 s"),
+        ((*RUN, "--worker-grace", "-1"), "Invalid value for '--worker-grace'"),
+        ((*RUN, "--report", "no/such/place.html"), "--report no/such/place.html cannot be written"),
+        (("master", "--workers", "2"), "Missing option '--state'"),
+        ((*MASTER, "--listen", "7000"), "--listen '7000' is not HOST:PORT"),
+        ((*MASTER, "--format", "csv"), "the format 'csv' is not known"),
+        (
+            (*MASTER, "--hold", "WaitingForShuffleSignal"),
+            "there is no state 'WaitingForShuffleSignal'; allowed are Completed, Conf",
+        ),
+        (
+            (*MASTER, "--hold", "Sorting:later"),
+            "there is no moment 'later'; allowed are before-save, after-save, after-send, midway",
+        ),
+        (("worker", "127.0.0.1:7000", "--join", "j", "--output", "out"), "there is nothing to sort (--input DIR names what)"),
+        (("worker", "nowhere", *WORKER[2:]), "MASTER 'nowhere' is not HOST:PORT"),
+        ((*WORKER, "--hold", "Configuring"), "there is no state 'Configuring'; allowed are Completed, Failed, Initializing"),
+        ((*WORKER, "--index", "-1"), "Invalid value for '--index'"),
+        ((*WORKER, "--listen", "host:99999"), "--listen 'host:99999' is not HOST:PORT"),
+        (("status",), "Missing argument 'MASTER'"),
+        (("status", "host:port"), "'host:port' is not HOST:PORT"),
+        (("abort",), "Missing argument 'MASTER'"),
+        (("abort", "host:port"), "'host:port' is not HOST:PORT"),
+        (("generate", "ten", "file"), "Invalid value for 'RECORDS'"),
+        (("generate", "10"), "Missing argument 'FILE'"),
+        (("validate",), "Missing argument 'PATH'"),
+    ],
+)
+def test_what_is_said_wrongly_is_told_in_one_line(torpor: Torpor, words: tuple[str, ...], said: str) -> None:
+    ended = torpor("sort", *words)
+    assert (ended.code, ended.out) == (ExitCode.USAGE, b"")
+    assert ended.said.startswith("torpor: ")
+    assert ended.said.count("\n") == 1
+    assert said in ended.said
+
+
+def test_a_problem_is_json_where_json_was_asked_for(torpor: Torpor) -> None:
+    ended = torpor("sort", *RUN, "--format", "csv", "--json")
+    assert ended.code == ExitCode.USAGE
+    assert ended.json["code"] == "bad_format"
+
+
+def test_sort_alone_is_its_help(torpor: Torpor) -> None:
+    ended = torpor("sort")
+    assert ended.code == 0
+    for command in ("run", "master", "worker", "status", "abort", "join", "generate", "validate"):
+        assert f"\n  {command} " in ended.text
+    assert ended.text == torpor("sort", "--help").text
+
+
+def test_defaults_are_those_of_the_sort(torpor: Torpor) -> None:
+    """What the commands say of a default is what holds when nothing is said."""
+    default = {
+        (options, field.name): field.default
+        for options in (LocalOptions, MasterOptions, WorkerOptions)
+        for field in fields(options)
+    }
+    run, master, worker = (
+        inspect.signature(command).parameters for command in (commands.run, commands.master, commands.worker)
+    )
+    assert parse_size(run["memory"].default) == default[LocalOptions, "memory"]
+    assert parse_size(worker["memory"].default) == default[WorkerOptions, "memory"]
+    assert run["workers"].default == default[LocalOptions, "workers"]
+    assert run["tls"].default == default[LocalOptions, "tls"]
+    assert default[MasterOptions, "format"] is None, "the inputs decide"
+    for command in ("run", "master"):
+        said_of_format = " ".join(torpor("sort", command, "--help").text.split())
+        assert "default: lines if the input is UTF-8 text, else gensort." in said_of_format
+    assert master["listen"].default == default[MasterOptions, "listen"]
+    assert master["tls"].default is default[MasterOptions, "tls"]
+    text = " ".join(torpor("sort", "run", "--help").text.split())
+    said = dict(re.findall(r"(--[a-z-]+) SECONDS [^(]*\(default: ([0-9.]+)\)", text))
+    told = Deadlines()
+    assert said == {
+        "--registration-timeout": f"{told.registration:g}",
+        "--heartbeat": f"{told.heartbeat:g}",
+        "--heartbeat-lost": f"{told.heartbeat_lost:g}",
+        "--worker-grace": f"{told.worker_grace:g}",
+        "--master-grace": f"{told.master_grace:g}",
+        "--lock-wait": f"{told.lock:g}",
+    }
+
+
+def test_a_deadline_that_is_said_holds_and_the_others_stay() -> None:
+    assert deadlines() == Deadlines()
+    assert deadlines(heartbeat=0.1, heartbeat_lost=0.5) == replace(Deadlines(), heartbeat=0.1, heartbeat_lost=0.5)
+    assert deadlines(registration=1, worker_grace=2, master_grace=3) == Deadlines(
+        registration=1, worker_grace=2, master_grace=3
+    )
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:0", "[::1]:7000", "sorter.example:65535"])
+def test_addresses(text: str) -> None:
+    assert address(text, "MASTER") == text
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    seen = "import sys; from torpor.cli.main import run; run(['sort', 'run', '--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, timeout=60, check=True)
+    assert "--output" in done.stdout
+    assert not (HEAVY | {"rich"}) & set(done.stderr.split())
+
+
+def test_a_bad_word_needs_no_arrays(tmp_path: Path) -> None:
+    seen = (
+        "import sys; from torpor.cli.main import run; run(['sort', 'run', 'in', '-o', 'out', '--format', 'csv']);"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    assert not {"numpy", "grpc"} & set(done.stdout.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+# ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "code"),
+    [
+        (Refused("bad_format", "no such format"), ExitCode.USAGE, "bad_format"),
+        (Refused("bad_size", "no such size"), ExitCode.USAGE, "bad_size"),
+        (Refused("bad_hold", "no such state"), ExitCode.USAGE, "bad_hold"),
+        (Refused("too_many", "there are 2 workers already"), ExitCode.REFUSED, "too_many"),
+        (Stale("attempt 2 has taken over"), ExitCode.REFUSED, "stale"),
+        (Unavailable("nobody answers at 127.0.0.1:1"), ExitCode.UNREACHABLE, "unreachable"),
+        (NotYet("not ready"), ExitCode.UNREACHABLE, "not_yet"),
+        (Broken("the disk is full"), ExitCode.ENDED_IN_ERROR, "broken"),
+        (SortError("something"), ExitCode.ENDED_IN_ERROR, "sort_failed"),
+        (FileNotFoundError(2, "No such file or directory", "join.json"), ExitCode.ENDED_IN_ERROR, "broken"),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED, "interrupted"),
+    ],
+)
+def test_every_error_ends_with_its_own_exit_code(error: BaseException, exit_code: ExitCode, code: str) -> None:
+    with pytest.raises(Ended) as raised, exit_codes.told():
+        raise error
+    assert (raised.value.exit_code, raised.value.code) == (exit_code, code)
+    if isinstance(error, SortError):
+        assert raised.value.what == error.message
+    if isinstance(error, OSError):
+        assert raised.value.what == "join.json: No such file or directory"
+
+
+def test_a_reader_that_went_away_is_not_an_error_of_the_sort() -> None:
+    with pytest.raises(BrokenPipeError), exit_codes.told():
+        raise BrokenPipeError
+
+
+def test_what_holds_after_an_interruption_is_said() -> None:
+    with pytest.raises(Ended) as raised, exit_codes.told(interrupted="the same command goes on"):
+        raise KeyboardInterrupt
+    assert raised.value.as_text() == "torpor: interrupted (the same command goes on)"
+
+
+def test_a_sort_that_went_well(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    commands.finish(job(), tmp_path / "report.html", history=False, as_json=False)
+    assert capfdbinary.readouterr() == (as_summary(job()).encode(), b"")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    commands.finish(job(), None, history=True, as_json=False)
+    assert capfdbinary.readouterr() == (as_text(job()).encode(), b"")
+    commands.finish(job(), None, history=False, as_json=True)
+    assert json.loads(capfdbinary.readouterr().out) == as_plain(job())
+
+
+def test_a_sort_that_failed_is_told_and_drawn_and_exits_with_3(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    failed = job(Outcome.FAILED, "worker 1: the disk is full")
+    for as_json, text in ((False, as_text(failed)), (True, "")):
+        page = tmp_path / f"{as_json}.html"
+        with pytest.raises(Ended) as raised:
+            commands.finish(failed, page, history=False, as_json=as_json)
+        assert raised.value.exit_code == ExitCode.ENDED_IN_ERROR
+        assert raised.value.as_text() == "torpor: the sort failed: worker 1: the disk is full (its history says where)"
+        # With --json the problem is printed by whoever catches it, and it carries the report.
+        assert raised.value.as_problem()["report"] == as_plain(failed)
+        assert capfdbinary.readouterr().out.decode() == text
+        assert "the disk is full" in page.read_text(encoding="utf-8")
+
+
+def test_a_page_that_cannot_be_written_does_not_hide_the_report(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    import typer
+
+    with pytest.raises(typer.Exit) as raised:
+        commands.finish(job(), tmp_path, history=False, as_json=False)
+    assert raised.value.exit_code == ExitCode.REFUSED
+    out, err = capfdbinary.readouterr()
+    assert out.decode() == as_summary(job())
+    assert b"the report could not be written" in err
+
+
+# ── how it stands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def worker(index: int | None, state: str, progress: float, *, attempt: int = 1, size: int = 100_000_000) -> WorkerStatus:
+    identity = f"host-{index}"
+    return WorkerStatus(index, identity, attempt, "h:1", "h:2", state, state.upper(), progress, "", 0.5, size)
+
+
+def job_status(*workers: WorkerStatus, state: str = "Sorting", expected: int = 2) -> JobStatus:
+    history = (Transition("WaitingForWorkers", "Sampling", BEGAN, "all are there"),)
+    return JobStatus(
+        "a1b2", state, "workers sort their inputs", "h:0", "gensort", expected, workers, {"Sampling": 1.5}, history
+    )
+
+
+def test_one_plain_line_for_each_change() -> None:
+    said: list[str] = []
+    lines = Lines(change=said.append)
+    lines(job_status(state="WaitingForWorkers"))
+    lines(job_status(worker(None, "Initializing", 0), state="WaitingForWorkers"))
+    lines(job_status(worker(0, "Sorting", 20), worker(1, "Sampling", 10)))
+    lines(job_status(worker(0, "Sorting", 30), worker(1, "Sampling", 10)))
+    lines(job_status(worker(0, "Sorting", 15, attempt=2), worker(1, "Sorting\x1b[2J", 15)))
+    assert said == [
+        "master: WaitingForWorkers",
+        "host-None: Initializing",
+        "master: Sorting",
+        "worker 0: Sorting",
+        "worker 1: Sampling",
+        "worker 0: Sorting (attempt 2)",
+        "worker 1: Sorting\\x1b[2J",
+    ]
+
+
+@pytest.mark.parametrize(("progress", "done"), [(0, 0), (15, 0), (35, 50_000_000), (55, 100_000_000), (80, 100_000_000)])
+def test_how_much_is_sorted_follows_from_the_progress(progress: float, done: float) -> None:
+    assert sorted_bytes(worker(0, "Sorting", progress)) == pytest.approx(done)
+    assert sorted_bytes(worker(0, "Merging", progress)) is None
+
+
+def test_the_speed_is_measured_since_a_worker_was_first_seen_sorting() -> None:
+    now = 100.0
+    pace = Pace(lambda: now)
+    assert pace(job_status(worker(0, "Sorting", 15), worker(1, "Sampling", 10))) == {}
+    now = 102.0
+    assert pace(job_status(worker(0, "Sorting", 35), worker(1, "Sorting", 15))) == pytest.approx({"host-0": 25_000_000})
+    now = 104.0
+    # A new attempt begins anew, and whoever has sorted has no speed any more.
+    assert pace(job_status(worker(0, "Sorting", 15, attempt=2), worker(1, "Sorting", 55))) == pytest.approx(
+        {"host-1": 50_000_000}
+    )
+    now = 105.0
+    assert pace(job_status(worker(0, "Sorting", 17, attempt=2), worker(1, "Merging", 80))) == pytest.approx(
+        {"host-0": 5_000_000}
+    )
+
+
+def test_one_bar_for_each_worker() -> None:
+    status = job_status(worker(0, "Sorting", 35), worker(1, "Shuffling", 60, attempt=3))
+    lines = without_colours(bars(status, {"host-0": 123_400_000.0})).splitlines()
+    assert lines[0] == "Sorting: workers sort their inputs"
+    assert [part.strip() for part in lines[1].split("  ") if part and "━" not in part] == [
+        "worker 0", "Sorting", "35 %", "47.7 MiB of 95.4 MiB", "123 MB/s",
+    ]  # fmt: skip
+    assert "worker 1  Shuffling (attempt 3)  ━" in lines[2]
+    assert lines[2].endswith("60 %  95.4 MiB")
+    assert len(lines) == 3
+
+
+def test_whoever_can_be_asked_is_asked_until_it_is_over() -> None:
+    said: list[str] = []
+    standings = [job_status(state="WaitingForWorkers"), job_status(state="Sampling")]
+    asked = threading.Event()
+
+    def ask() -> JobStatus:
+        if len(standings) == 1:
+            asked.set()
+        return standings.pop(0) if standings else job_status(state="Completed")
+
+    with polling(Lines(change=said.append)) as begin:
+        begin(ask)
+        assert asked.wait(30)
+    # What changed last is told even when nobody had time to ask.
+    assert said == ["master: WaitingForWorkers", "master: Sampling", "master: Completed"]
+
+
+def test_workers_that_are_missing_are_counted() -> None:
+    few = job_status(worker(None, "Initializing", 0), state="WaitingForWorkers", expected=4)
+    lines = without_colours(bars(few, {})).splitlines()
+    assert lines[0].endswith("(1 of 4 workers are there)")
+
+
+def test_how_it_stands_as_a_table() -> None:
+    status = replace(job_status(worker(0, "Sorting", 35), worker(None, "Sampling", 10)), reason="lost \x1b[2J")
+    text = without_colours(standing(status))
+    assert "\x1b" not in text
+    assert text.splitlines()[0] == "Sorting: lost \\x1b[2J"
+    assert ["0", "Sorting", "35", "%", "95.4", "MiB", "0.5", "s", "ago", "h:1", "host-0", "-"] in [
+        line.split() for line in text.splitlines()
+    ]
+    assert "WORKER" not in without_colours(standing(job_status(state="WaitingForWorkers")))
+
+
+def test_how_it_stands_for_programs() -> None:
+    told = json.loads(json.dumps(plain(job_status(worker(0, "Sorting", 35), worker(None, "Sampling", 10)))))
+    assert told["workers"][0] == {
+        "index": 0,
+        "identity": "host-0",
+        "attempt": 1,
+        "control_address": "h:1",
+        "data_address": "h:2",
+        "state": "Sorting",
+        "phase": "SORTING",
+        "progress": 35,
+        "message": "",
+        "seen_seconds_ago": 0.5,
+        "size_in_bytes": 100_000_000,
+    }
+    assert told["workers"][1]["index"] is None
+    assert told["verdict"] is None
+    assert told["durations_s"] == {"Sampling": 1.5}
+    assert told["history"] == [
+        {"from": "WaitingForWorkers", "to": "Sampling", "at": BEGAN, "reason": "all are there", "attempt": 0}
+    ]
+
+
+def test_at_a_terminal_the_bars_live_and_standard_output_stays_clean(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with following(print) as follow:
+            follow(job_status(worker(0, "Sorting", 35), worker(1, "Sampling", 10)))
+            follow.tell("a result")
+        monkeypatch.undo()
+        # Read while the other end is open: what a terminal holds is gone with it.
+        drawn = ""
+        while select.select([ours], [], [], 0.2)[0]:
+            drawn += os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "worker 0" in drawn
+    assert "━" in drawn
+    assert "a result" not in drawn
+    sys.stdout.flush()
+    assert capfdbinary.readouterr().out == b"a result\n"
+
+
+# ── the benchmark's tools ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_generate_and_validate(torpor: Torpor, tmp_path: Path) -> None:
+    made = torpor("sort", "generate", "1000", str(tmp_path / "records"))
+    assert (made.code, made.said) == (0, "")
+    assert made.text == f"{tmp_path}/records: 1,000 records, 100,000 bytes\n"
+    assert (tmp_path / "records").read_bytes().startswith(b"JimGrayRIP")
+    found = torpor("sort", "validate", str(tmp_path / "records"))
+    assert found.code == ExitCode.REFUSED
+    assert found.text.startswith("First unordered record is record ")
+
+
+def test_validate_what_is_in_order(torpor: Torpor, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a,2\nb,2\nc,1\n")
+    ended = torpor("sort", "validate", str(tmp_path / "lines"), "--format", "lines", "--json")
+    assert ended.code == 0
+    assert {name: ended.json[name] for name in ("in_order", "records", "size_bytes", "unordered", "first_key")} == {
+        "in_order": True,
+        "records": 3,
+        "size_bytes": 12,
+        "unordered": 0,
+        "first_key": b"a,2".hex(),
+    }
+    by_field = torpor(
+        "sort", "validate", str(tmp_path / "lines"), "--format", "lines", "--key", "2", "--delimiter", ",", "--json"
+    )
+    assert by_field.code == ExitCode.REFUSED
+    assert (by_field.json["in_order"], by_field.json["first_unordered"], by_field.json["duplicate_keys"]) == (False, 2, 1)
+
+
+def test_generate_as_it_was_told(torpor: Torpor, tmp_path: Path) -> None:
+    made = torpor("sort", "generate", "7", str(tmp_path / "a"), "--ascii", "--seed", "5", "--threads", "1", "--json")
+    assert made.json == {"file": f"{tmp_path}/a", "records": 7, "size_bytes": 700}
+    assert torpor("sort", "generate", "12", str(tmp_path / "b"), "--ascii").code == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()[500:]
+    assert torpor("sort", "generate", "12", str(tmp_path / "c"), "--ascii", "--skew").code == 0
+    assert (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
+
+
+def test_generate_overwrites_nothing(torpor: Torpor, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    ended = torpor("sort", "generate", "7", str(tmp_path / "mine"), "--json")
+    assert (ended.code, ended.json["code"]) == (ExitCode.REFUSED, "exists")
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+@pytest.mark.parametrize(("name", "code"), [("cut", "truncated"), ("missing", "missing_input")])
+def test_validate_says_which_file_is_wrong(torpor: Torpor, tmp_path: Path, name: str, code: str) -> None:
+    (tmp_path / "cut").write_bytes(b"\0" * 150)
+    ended = torpor("sort", "validate", str(tmp_path / name), "--json")
+    assert (ended.code, ended.json["code"]) == (ExitCode.REFUSED, code)
+    assert str(tmp_path / name) in ended.said
+
+
+# ── real programs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_master_that_is_not_there() -> None:
+    ended = torpor_process("sort", "status", "127.0.0.1:1", "--json")
+    assert ended.code == ExitCode.UNREACHABLE
+    assert ended.json["code"] == "unreachable"

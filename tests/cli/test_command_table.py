@@ -1,0 +1,462 @@
+"""Does each command ask the right thing, and say what it heard?"""
+
+import json
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Torpor
+from tests.cli.records import AT, condition, error, explanation, workspace
+from tests.support.scripted_api import TOKEN, Answer, StandIn
+from torpor.cli.exit_codes import ExitCode
+from torpor.cli.main import wants_json
+
+LOOK = f"GET /workspaces/{workspace()['id']}"
+
+
+def test_create_sends_what_was_said(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
+    ended = torpor("create", "demo", "--template", "command", "--json", "--", "python", "--json", "-m", "x")
+    assert ended.code == 0
+    assert ended.json == workspace(phase="PENDING")
+    assert api.asked[0].body == {"name": "demo", "template": "command", "command": ["python", "--json", "-m", "x"]}
+    assert api.asked[0].token == TOKEN
+
+
+def test_create_leaves_out_what_was_not_said(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
+    assert torpor("create", "demo").text.startswith("demo is PENDING; RUNNING is wished")
+    assert api.asked[0].body == {"name": "demo"}
+
+
+@pytest.mark.parametrize(("verb", "wish"), [("start", "RUNNING"), ("stop", "STANDBY"), ("archive", "ARCHIVED")])
+def test_a_wish_is_a_patch(torpor: Torpor, api: StandIn, verb: str, wish: str) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(desired_state=wish))
+    assert torpor(verb, "demo").code == 0
+    assert api.asked[0].body == {"desired_state": wish}
+
+
+def test_delete_and_purge(torpor: Torpor, api: StandIn) -> None:
+    api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED"), status=202)
+    assert torpor("delete", "demo").code == 0
+    assert torpor("delete", "demo", "--purge").code == 0
+    assert [asked.target for asked in api.asked] == ["/workspaces/demo?purge=false", "/workspaces/demo?purge=true"]
+
+
+def test_undelete_and_recover(torpor: Torpor, api: StandIn) -> None:
+    api.answer("POST /workspaces/demo/undelete", workspace(desired_state="ARCHIVED"))
+    api.answer("POST /workspaces/demo/recover", workspace(), status=202)
+    assert torpor("undelete", "demo").code == 0
+    assert torpor("recover", "demo").code == 0
+    assert torpor("recover", "demo", "--archive-key", "k").code == 0
+    assert torpor("recover", "demo", "--empty").code == 0
+    assert torpor("recover", "demo", "--accept").code == 0
+    assert [asked.body for asked in api.asked] == [None, {}, {"archive_key": "k"}, {"empty": True}, {"accept": True}]
+    assert torpor("recover", "demo", "--empty", "--archive-key", "k").code == 2
+    assert torpor("recover", "demo", "--empty", "--accept").code == 2
+
+
+def test_the_list_follows_every_page(torpor: Torpor, api: StandIn) -> None:
+    api.answer(
+        "GET /workspaces",
+        {"items": [workspace(name="a")], "next_cursor": "n=1&x"},
+        {"items": [workspace(name="b")], "next_cursor": None},
+    )
+    assert torpor("list", "--json", "--phase", "running").json == {"items": [workspace(name="a"), workspace(name="b")]}
+    assert [asked.target for asked in api.asked] == [
+        "/workspaces?limit=200&phase=RUNNING",
+        "/workspaces?limit=200&cursor=n%3D1%26x&phase=RUNNING",
+    ]
+
+
+def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /workspaces", {"items": [workspace(url="http://" + "x" * 300)], "next_cursor": None})
+    ended = torpor("list")
+    assert len(ended.text.splitlines()) == 2
+    assert "x" * 300 in ended.text
+    assert "\x1b" not in ended.text
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "answer", "part"),
+    [
+        ("show", "", workspace(), "storage.volume_ready"),
+        ("explain", "/explain", explanation(), "torpor recover demo"),
+        ("history", "/operations", {"items": []}, "Nothing has been done"),
+        ("archives", "/archives", {"items": []}, "no archives"),
+    ],
+)
+def test_looking(torpor: Torpor, api: StandIn, command: str, path: str, answer: object, part: str) -> None:
+    api.answer(f"GET /workspaces/demo{path}", answer)
+    assert part in torpor(command, "demo").text
+    assert torpor(command, "demo", "--json").json == answer
+
+
+def test_templates(torpor: Torpor, api: StandIn) -> None:
+    items = [{"name": "command", "title": "Your own", "description": "Any program.", "takes_command": True, "cpu_weight": 40}]
+    api.answer("GET /templates", {"items": items})
+    assert "-- CMD..." in torpor("templates").text
+    assert "CPU WEIGHT" in torpor("templates").text
+    assert " 40" in torpor("templates").text
+    assert torpor("templates", "--json").json == {"items": items}
+
+
+def test_logs_are_escaped_and_raw_ones_passed_on_as_they_are(torpor: Torpor, api: StandIn) -> None:
+    written = b"one\n\xfftwo \x1b]0;owned\x07 \xc2\x9b2J"
+    api.answer("GET /workspaces/demo/logs", Answer(200, written, "text/plain"))
+    assert torpor("logs", "demo", "--tail", "7").out == rb"one" b"\n" rb"\xfftwo \x1b]0;owned\x07 \x9b2J"
+    assert api.asked[0].target == "/workspaces/demo/logs?tail=7"
+    assert torpor("logs", "demo", "--raw").out == written
+    assert torpor("logs", "demo", "--json").json == {"items": ["one", "\ufffdtwo \x1b]0;owned\x07 \x9b2J"]}
+    assert b"\xc2\x9b" not in torpor("logs", "demo", "--json").out
+    assert torpor("logs", "demo", "--raw", "--json").code == ExitCode.USAGE
+
+
+HOSTILE = "\x1b[2J\x9b31m\x07\u202e"
+
+
+def test_what_others_wrote_does_not_control_the_terminal(torpor: Torpor, api: StandIn) -> None:
+    """Neither as a result nor as an error, and no line of theirs looks like one of ours."""
+    lease = {"id": "1", "reason": f"{HOSTILE}\nroot", "created_by": "eve", "created_at": AT, "expires_at": AT}
+    api.answer("GET /workspaces/demo/leases", {"items": [lease]})
+    api.answer("POST /workspaces/demo/leases", lease)
+    api.answer("GET /workspaces/demo", workspace(error=error(message=HOSTILE)))
+    api.answer("GET /workspaces/demo/explain", explanation(summary=HOSTILE))
+    api.refuse("GET /workspaces/other", 409, "conflict", HOSTILE)
+    for words in (
+        ["hold", "demo"],
+        ["hold", "demo", "--for", "1h", "--reason", "x"],
+        ["hold", "demo", "--json"],
+        ["show", "demo"],
+        ["explain", "demo"],
+        ["explain", "demo", "--json"],
+        ["show", "other"],
+        ["show", "other", "--json"],
+    ):
+        ended = torpor(*words)
+        shown = (ended.out + ended.err).decode()
+        assert not set(HOSTILE) & set(shown) - set("[2J31m"), (words, shown)
+        assert "1b[2J" in shown, words
+    assert "\\nroot" in torpor("hold", "demo").text
+    assert len(torpor("hold", "demo", "--for", "1h", "--reason", "x").text.splitlines()) == 1
+
+
+def test_open_prints_the_address_and_opens_it(
+    torpor: Torpor, api: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    api.answer("GET /workspaces/demo", workspace())
+    assert torpor("open", "demo", "--print").text == "http://demo.localhost:8080/\n"
+    assert not opened.exists()
+    assert torpor("open", "demo").text == "http://demo.localhost:8080/\n"
+    assert opened.read_text() == "http://demo.localhost:8080/\n"
+
+
+def test_open_names_the_host_of_a_port(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /workspaces/demo", workspace())
+    assert torpor("open", "demo", "--port", "3000", "--print").text == "http://3000--demo.localhost:8080/\n"
+    assert torpor("open", "demo", "--port", "3000", "--json").json == {"url": "http://3000--demo.localhost:8080/"}
+    assert torpor("open", "demo", "--port", "0").code == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a display")
+def test_without_a_display_open_only_prints(
+    torpor: Torpor, api: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    opened = tmp_path / "opened"
+    browser = tmp_path / "www-browser"
+    browser.write_text(f"#!/bin/sh\ntouch {opened}\n")
+    browser.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    api.answer("GET /workspaces/demo", workspace())
+    ended = torpor("open", "demo")
+    assert (ended.code, ended.text) == (0, "http://demo.localhost:8080/\n")
+    assert "open the address above" in ended.said
+    assert not opened.exists()
+
+
+def test_a_creation_whose_answer_was_lost_is_asked_for_again_with_its_key(
+    torpor: Torpor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps(workspace(phase="PENDING")).encode()
+    answers = [b"", b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)]
+    asked: list[bytes] = []
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = server.accept()
+            with connection:
+                heard = b""
+                while not heard.endswith(b"}"):
+                    heard += connection.recv(65536)
+                asked.append(heard)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        monkeypatch.setenv("TORPOR_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        ended = torpor("create", "demo")
+        serving.join()
+    assert ended.code == 0, ended.said
+    keys = [line for heard in asked for line in heard.splitlines() if line.startswith(b"Idempotency-Key: ")]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
+def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: StandIn) -> None:
+    api.refuse("GET /workspaces/..%2Fme%3Fx", 404, "not_found", "there is no workspace '../me?x'")
+    assert torpor("show", "../me?x").code == 1
+    assert api.asked[0].target == "/workspaces/..%2Fme%3Fx"
+    assert torpor("show", "").code == 2
+    assert torpor("show", "..").code == 2
+    assert len(api.asked) == 1
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: StandIn) -> None:
+    problem = api.refuse("GET /workspaces/demo", 404, "not_found", "there is no workspace 'demo'")
+    ended = torpor("show", "demo")
+    assert (ended.code, ended.text) == (1, "")
+    assert ended.said == "torpor: there is no workspace 'demo' (`torpor list` shows what there is)\n"
+    with_json = torpor("show", "demo", "--json")
+    assert (with_json.code, with_json.json) == (1, problem)
+    assert with_json.said == ended.said
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("user", "torpor users list"),
+        ("token", "torpor tokens list"),
+        ("session", "torpor sessions list"),
+        ("lease", "torpor hold demo"),
+        ("share", "torpor shares demo"),
+        ("latch", "torpor doctor"),
+    ],
+)
+def test_what_is_not_found_is_listed_by_the_command_that_the_hint_names(
+    torpor: Torpor, api: StandIn, kind: str, hint: str
+) -> None:
+    api.refuse("GET /workspaces/demo", 404, "not_found", "there is none", kind=kind)
+    assert f"`{hint}`" in torpor("show", "demo").said
+
+
+def test_a_lost_home_asks_which_way(torpor: Torpor, api: StandIn) -> None:
+    api.refuse("POST /workspaces/demo/recover", 409, "say_which_way", "the home is lost", archive_keys=["k1", "k2"])
+    ended = torpor("recover", "demo")
+    assert ended.code == 1
+    for way in ("--archive-key k1`", "--archive-key k2`", "`torpor recover demo --empty`"):
+        assert way in ended.said
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 422, 429, 500, 503])
+def test_every_refusal_ends_with_one(torpor: Torpor, api: StandIn, status: int) -> None:
+    api.refuse("GET /workspaces", status, "some_code", "no")
+    ended = torpor("list")
+    assert ended.code == 1
+    assert ended.said.startswith("torpor: no")
+    assert ended.said.count("\n") == 1
+
+
+@pytest.mark.parametrize("answer", [Answer(200, b"<html>", "text/html"), Answer(502, b"<html>", "text/html"), Answer(200, [])])
+def test_an_answer_that_is_none(torpor: Torpor, api: StandIn, answer: Answer) -> None:
+    api.answer("GET /workspaces/demo", answer)
+    ended = torpor("show", "demo", "--json")
+    assert ended.code == 1
+    assert "is " + api.url + " really a Torpor" in ended.said
+    assert ended.json["code"] == "not_torpor"
+
+
+# ── waiting, where it does not end as meant ──────────────────────────────────────────────────────────────────────────
+
+
+def test_waiting_that_somebody_overtakes(torpor: Torpor, api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(LOOK, workspace(phase="STANDBY", desired_state="ARCHIVED", wish_version=4))
+    ended = torpor("start", "demo", "--wait")
+    assert ended.code == 4
+    assert "somebody wished ARCHIVED for demo while RUNNING was waited for" in ended.said
+
+
+def test_waiting_that_takes_too_long(torpor: Torpor, api: StandIn) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"))
+    ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
+    assert ended.code == 5
+    assert "demo was not RUNNING after 0.3 s; it is STANDBY, STARTING (the wish stands" in ended.said
+
+
+def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpor: Torpor, api: StandIn) -> None:
+    out = {"policy.healthy": condition("True", "ArchiveStoreOut", "the archive store cannot be reached: no route")}
+    api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
+    api.answer(LOOK, workspace(phase="ARCHIVED", operation="RESTORING", conditions=out))
+    ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
+    told = "ARCHIVED, RESTORING (the archive store cannot be reached: no route; it is tried again)"
+    assert ended.code == 5
+    assert f"demo: {told}" in ended.said
+    assert f"demo was not RUNNING after 0.3 s; it is {told}" in ended.said
+
+
+def test_waiting_until_it_is_gone(torpor: Torpor, api: StandIn) -> None:
+    api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED", wish_version=4), status=202)
+    api.refuse(LOOK, 404, "not_found", "gone")
+    ended = torpor("delete", "demo", "--purge", "--wait")
+    assert (ended.code, ended.text) == (0, "demo is DELETED\n")
+
+
+def test_exec_where_nothing_runs(torpor: Torpor, api: StandIn) -> None:
+    api.refuse("GET /workspaces/demo/exec", 409, "not_running", "demo is not running")
+    ended = torpor("exec", "demo", "--no-wake", "--no-stdin", "--", "true")
+    assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` wakes it)\n")
+
+
+# ── which Torpor ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_credentials_it_says_where_it_looked(torpor: Torpor, data: Path) -> None:
+    (data / "credentials.json").unlink()
+    ended = torpor("list", "--json")
+    assert ended.code == 6
+    advice = (
+        "start it with `torpor up`, or sign in to another with `torpor login URL`,"
+        " or set TORPOR_DATA, or TORPOR_URL and TORPOR_TOKEN"
+    )
+    assert ended.said == f"torpor: torpor is not set up in {data} ({advice})\n"
+    assert ended.json["code"] == "not_set_up"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"url": "http://localhost"}'])
+def test_broken_credentials(torpor: Torpor, data: Path, content: str) -> None:
+    (data / "credentials.json").write_text(content)
+    ended = torpor("list")
+    assert ended.code == 6
+    assert "credentials.json does not hold" in ended.said
+
+
+def test_the_environment_counts_more(torpor: Torpor, api: StandIn, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.answer("GET /workspaces", {"items": [], "next_cursor": None})
+    (data / "credentials.json").unlink()
+    monkeypatch.setenv("TORPOR_URL", api.url + "/")
+    monkeypatch.setenv("TORPOR_TOKEN", "another")
+    assert torpor("list").code == 0
+    assert api.asked[0].token == "another"
+
+
+def test_a_wrong_setting_in_the_environment_is_refused_too(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_PORT", "many")
+    assert torpor("list").code == 2
+    monkeypatch.delenv("TORPOR_PORT")
+    monkeypatch.setenv("TORPOR_DTAA", "/elsewhere")
+    for command in ("list", "doctor", "down", "up"):
+        ended = torpor(command)
+        assert (ended.code, ended.out) == (2, b"")
+        assert "TORPOR_DTAA is not a setting; did you mean TORPOR_DATA?" in ended.said
+    monkeypatch.delenv("TORPOR_DTAA")
+    monkeypatch.setenv("TORPOR_CONFIG", "/no/such/file")
+    assert torpor("list").code == 2
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "http://x:port"])
+def test_an_address_that_is_none(torpor: Torpor, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_URL", url)
+    assert torpor("list").code == 2
+
+
+def test_unreachable(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORPOR_URL", "http://127.0.0.1:1")
+    ended = torpor("list", "--json")
+    assert ended.code == 6
+    assert ended.said == "torpor: nothing answers at http://127.0.0.1:1 (is it running? start it with `torpor up`)\n"
+    assert ended.json["code"] == "unreachable"
+
+
+@pytest.mark.parametrize("command", ["list", "show demo", "up", "down", "doctor", "migrate", "templates"])
+def test_a_broken_torpor_toml_is_refused_everywhere(torpor: Torpor, tmp_path: Path, command: str) -> None:
+    (tmp_path / "torpor.toml").write_text("port = 'many'\nreconciler_parallel = 0\n")
+    ended = torpor(*command.split())
+    assert ended.code == 2
+    assert "port in " in ended.said
+    assert "'many' is not allowed" in ended.said
+    assert "reconciler_parallel" in ended.said
+    assert ended.said.count("\n") == 1
+
+
+# ── usage ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "argv", [["nosuch"], ["show"], ["list", "--nosuch"], ["exec", "demo"], ["logs", "demo", "--tail", "0"]]
+)
+def test_wrong_usage_is_one_line_too(torpor: Torpor, argv: list[str]) -> None:
+    ended = torpor(*argv)
+    assert ended.code == 2
+    assert ended.said.startswith("torpor: ")
+    assert ended.said.count("\n") == 1
+
+
+def test_no_words_are_a_question(torpor: Torpor) -> None:
+    ended = torpor()
+    assert ended.code == 0
+    assert "undelete" in ended.text
+
+
+def test_migrate_needs_a_database(torpor: Torpor) -> None:
+    ended = torpor("migrate", "--json")
+    assert ended.code == 2
+    assert "TORPOR_DATABASE_URL" in ended.said
+    assert ended.json["code"] == "bad_setting"
+
+
+def test_migrate_creates_the_first_administrator(
+    torpor: Torpor, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORPOR_DATABASE_URL", empty_database_url)
+    ended = torpor("migrate", "--admin", "eve", "--json")
+    assert ended.code == 0
+    assert ended.json["admin"]["username"] == "eve"
+    assert len(ended.json["admin"]["password"]) >= 16
+    again = torpor("migrate", "--admin", "eve").text.splitlines()
+    assert again[0] == "the schema is up to date"
+    assert again[1].startswith("created administrator eve with the one-time password ")
+    other = torpor("migrate", "--admin", "ada", "--json")
+    assert (other.code, other.json["code"]) == (1, "admin_exists")
+
+
+def test_up_in_json_needs_detach(torpor: Torpor) -> None:
+    assert torpor("up", "--json").code == 2
+
+
+def test_down_without_up(torpor: Torpor, data: Path) -> None:
+    (data / "torpor.pid").write_text("1\n")
+    ended = torpor("down")
+    assert ended.code == 1
+    assert "is not up in" in ended.said
+
+
+def test_which_json_is_meant() -> None:
+    assert wants_json(["list", "--json"])
+    assert not wants_json(["exec", "demo", "--", "x", "--json"])
+    assert not wants_json(["list"])
+
+
+def test_nothing_is_told_as_a_traceback(torpor: Torpor, api: StandIn) -> None:
+    api.answer("GET /workspaces/demo", {"created_at": AT})
+    ended = torpor("show", "demo")
+    assert ended.code == 1
+    assert ended.said.startswith("torpor: something unexpected happened: KeyError")
+    assert ended.said.count("\n") == 1

@@ -1,0 +1,61 @@
+"""Is what takes longest begun in time, and does nobody stay who was begun in vain?"""
+
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torpor.cli.entry_point import wants_workers
+
+MARK = "TORPOR_TEST_MARK"
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["sort", "run", "in", "-o", "out"], True),
+        (["sort", "run"], True),
+        (["sort", "run", "--help"], False),
+        (["sort", "run", "in", "-h"], False),
+        (["sort"], False),
+        (["sort", "validate", "run"], False),
+        (["run", "sort"], False),
+        ([], False),
+    ],
+)
+def test_only_a_sort_on_this_machine_wants_workers(words: list[str], wanted: bool) -> None:
+    assert wants_workers(words) is wanted
+
+
+@pytest.mark.parametrize(
+    "words", [["--no-such-option"], ["in", "--output", "out", "--format", "csv"], ["in", "--output", "out"]]
+)
+def test_who_was_begun_in_vain_is_gone_with_the_command(tmp_path: Path, words: list[str]) -> None:
+    mark = secrets.token_hex(8)
+    done = subprocess.run(
+        [sys.executable, "-m", "torpor", "sort", "run", *words],
+        env={**os.environ, MARK: mark},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert done.stderr.startswith("torpor: ")
+    assert living(mark) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def living(mark: str) -> list[str]:
+    """Whoever has it from the command that was started with it."""
+    return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal() and mark in environment_of(entry)]
+
+
+def environment_of(process: Path) -> str:
+    try:
+        return (process / "environ").read_text(errors="replace")
+    except OSError:  # It has ended meanwhile.
+        return ""

@@ -1,0 +1,74 @@
+"""Is what is typed passed on as it is, but for the way out? And is what programs leave switched on known?"""
+
+import pytest
+
+from torpor.cli.escape_keys import Screen, Typed
+
+
+def passed(*chunks: bytes) -> tuple[bytes, bool]:
+    typed = Typed()
+    return b"".join(map(typed.pass_on, chunks)), typed.is_leaving
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([b"ls\r"], (b"ls\r", False)),
+        ([b"a~.b"], (b"a~.b", False)),
+        ([b"~."], (b"", True)),
+        ([b"ls\r~."], (b"ls\r", True)),
+        ([b"ls\r", b"~", b".", b"more"], (b"ls\r", True)),
+        ([b"~~."], (b"~.", False)),
+        ([b"~x~."], (b"~x~.", False)),
+        ([b"~\r~."], (b"~\r", True)),
+        ([b"\x03\xff\x00~"], (b"\x03\xff\x00~", False)),
+    ],
+)
+def test_only_a_tilde_and_a_dot_at_the_beginning_of_a_line_leave(chunks: list[bytes], expected: tuple[bytes, bool]) -> None:
+    leaving, rest = Typed(), b""
+    for chunk in chunks:
+        rest += b"" if leaving.is_leaving else leaving.pass_on(chunk)
+    assert (rest, leaving.is_leaving) == expected
+
+
+def test_it_does_not_matter_how_it_is_cut() -> None:
+    keys = b"a~.\r~~.\r~x\r~."
+    assert passed(keys) == passed(*[keys[at : at + 1] for at in range(len(keys))])
+
+
+def undone(*chunks: bytes) -> bytes:
+    screen = Screen()
+    for chunk in chunks:
+        screen.saw(chunk)
+    return screen.undo()
+
+
+def test_whoever_tidied_up_leaves_nothing_to_undo() -> None:
+    assert undone(b"\x1b[?1049h\x1b[?25lhello\x1b[?25h\x1b[?1049l\x1b[31mred") == b""
+
+
+def test_what_was_left_switched_on_is_switched_off() -> None:
+    assert undone(b"\x1b[?1049h\x1b[?1000;1006h\x1b[?25l") == b"\x1b[?1000l\x1b[?1006l\x1b[?1049l\x1b[?25h\x1b[0m"
+    assert undone(b"\x1b[?25l") == b"\x1b[?25h"
+
+
+def test_a_notice_stands_on_a_line_of_its_own_and_moves_nothing_on_a_full_screen() -> None:
+    screen = Screen()
+    assert screen.notice("soon") == b"\r\nsoon\r\n"
+    screen.saw(b"\x1b[?1049h")
+    assert screen.notice("soon") == b"\x1b7\x1b[1;1H\x1b[7msoon\x1b[0m\x1b[K\x1b8"
+    screen.saw(b"\x1b[?1049l")
+    assert screen.notice("soon") == b"\r\nsoon\r\n"
+
+
+def test_a_sequence_may_come_in_pieces() -> None:
+    output = b"text\x1b[?2004hmore\x1b[?25l\x1b[0m"
+    pieces = [output[at : at + 1] for at in range(len(output))]
+    assert undone(*pieces) == undone(output) == b"\x1b[?2004l\x1b[?25h\x1b[0m"
+
+
+def test_what_is_no_sequence_is_not_kept_for_ever() -> None:
+    screen = Screen()
+    screen.saw(b"\x1b]0;" + b"x" * 10_000)
+    screen.saw(b"\x1b" + b"y" * 10_000)
+    assert len(screen._tail) < 100

@@ -1,0 +1,87 @@
+"""Is everything looked at when it should be, and a hint never lost?"""
+
+import asyncio
+
+import pytest
+
+from torpor.control.schedule import Intervals, Pace
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def pace(clock: Clock) -> Pace:
+    paced = Pace(Intervals(idle_s=10, active_s=2), clock)
+    assert await paced.next() is None, "the first look is at everything"
+    return paced
+
+
+async def test_everything_every_ten_seconds(pace: Pace, clock: Clock) -> None:
+    clock.now = 10
+    assert await pace.next() is None
+
+
+async def test_what_is_due_comes_before_everything_else(pace: Pace, clock: Clock) -> None:
+    pace.look_again("a", 2)
+    pace.look_again("b", 5)
+    clock.now = 2
+    assert await pace.next() == frozenset({"a"})
+    clock.now = 5
+    assert await pace.next() == frozenset({"b"})
+
+
+async def test_what_a_look_at_everything_comes_before_goes_along_until_one_succeeds(pace: Pace, clock: Clock) -> None:
+    pace.look_again("a", 2)
+    pace.look_again("b", 20)
+    pace.hint("c")
+    clock.now = 10
+    assert await pace.next() is None
+    assert pace.along == {"a", "b", "c"}
+    pace.look_again("d", 1)
+    pace.retry_everything()
+    clock.now = 12
+    assert await pace.next() is None
+    assert pace.along == {"a", "b", "c", "d"}
+    pace.took_along()
+    clock.now = 22
+    assert await pace.next() is None
+    assert pace.along == frozenset()
+
+
+async def test_a_hint_ends_the_wait_at_once(pace: Pace) -> None:
+    waiting = asyncio.create_task(pace.next())
+    await asyncio.sleep(0)
+    pace.hint("a", "b")
+    assert await asyncio.wait_for(waiting, 1) == frozenset({"a", "b"})
+
+
+async def test_a_hint_during_a_look_is_good_for_another_one(pace: Pace) -> None:
+    pace.hint("a")
+    assert await pace.next() == frozenset({"a"})
+    pace.hint("a")
+    pace.look_again("a", None)
+    assert await pace.next() == frozenset({"a"})
+
+
+async def test_a_hint_without_a_name_means_everything(pace: Pace) -> None:
+    pace.hint()
+    assert await pace.next() is None
+
+
+async def test_a_failed_look_at_everything_is_repeated_soon(pace: Pace, clock: Clock) -> None:
+    pace.retry_everything()
+    clock.now = 2
+    assert await pace.next() is None

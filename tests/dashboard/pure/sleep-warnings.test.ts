@@ -1,0 +1,45 @@
+// Is a user told of each workspace that is stopped soon, and of no other user's?
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { listed, shown, UNKNOWN } from "../../../src/torpor/dashboard/app/src/workspace-list.ts";
+import { news } from "../../../src/torpor/dashboard/app/src/announcements.ts";
+import { countdown } from "../../../src/torpor/dashboard/app/src/time.ts";
+import { bannerWords, sleepingSoon } from "../../../src/torpor/dashboard/app/src/sleep-warnings.ts";
+import type { Me, Workspace } from "../../../src/torpor/dashboard/app/src/api-types.ts";
+
+const AT = "2026-03-01T12:05:00Z";
+const NOW = Date.parse("2026-03-01T12:00:00Z");
+const one = (name: string, changes: Partial<Workspace> = {}): Workspace =>
+  ({ id: `id-of-${name}`, name, phase: "RUNNING", owner: "ada", shares: {}, sleeps_at: null, ...changes }) as Workspace;
+const user = (username: string, is_admin = false): Me => ({ username, is_admin }) as Me;
+
+test("of their own and what is shared with them; an administrator of another's where they look at it", () => {
+  const house = listed(UNKNOWN, [
+    one("quiet"),
+    one("mine", { sleeps_at: AT }),
+    one("shared", { owner: "eve", shares: { ada: "use" }, sleeps_at: AT }),
+    one("other", { owner: "eve", sleeps_at: AT }),
+  ]);
+  const names = (me: Me, page: Parameters<typeof sleepingSoon>[2]) => sleepingSoon(house, me, page).map((found) => found.name);
+  assert.deepEqual(names(user("ada", true), { page: "workspaces" }), ["mine", "shared"]);
+  assert.deepEqual(names(user("ada", true), { page: "workspace", name: "other" }), ["mine", "other", "shared"]);
+  assert.deepEqual(names(user("bob"), { page: "activity" }), []);
+});
+
+test("what is left is counted down and never below nothing", () => {
+  assert.equal(countdown(AT, NOW), "5:00");
+  assert.equal(countdown(AT, NOW + 1001), "4:59");
+  assert.equal(countdown(AT, NOW + 299_500), "0:01");
+  assert.equal(countdown(AT, NOW + 400_000), "0:00");
+  assert.equal(bannerWords(AT, NOW), "goes to sleep in 5:00: it is not in use.");
+  assert.equal(bannerWords(AT, NOW + 400_000), "goes to sleep now: it is not in use.");
+});
+
+test("a warning is said once", () => {
+  const before = listed(UNKNOWN, [one("ada")]);
+  const after = shown(before, one("ada", { sleeps_at: AT }));
+  assert.equal(news(before, after), "ada goes to sleep soon: it is not in use.");
+  assert.equal(news(after, shown(after, one("ada", { sleeps_at: AT }))), "");
+  assert.equal(news(after, shown(after, one("ada"))), "");
+});

@@ -1,0 +1,85 @@
+"""Is work done once, in order of its items, and does it end when something goes wrong?"""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from torpor.sort.data.thread_pool import spread
+
+
+@pytest.mark.parametrize("threads", [1, 3, 50])
+def test_results_come_in_the_order_of_items(threads: int) -> None:
+    assert spread(lambda item: item * item, range(20), threads) == [item * item for item in range(20)]
+
+
+def test_nothing_is_fine() -> None:
+    assert spread(str, [], 4) == []
+
+
+def test_several_work_at_once() -> None:
+    all_here = threading.Barrier(3)
+    assert len(spread(lambda _: all_here.wait(20), range(3), 3)) == 3
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_first_trouble_ends_it(threads: int) -> None:
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        if item == 5:
+            raise KeyError(item)
+        return item
+
+    before = threading.active_count()
+    with pytest.raises(KeyError):
+        spread(work, range(10_000), threads)
+    assert len(begun) < 10_000
+    assert threading.active_count() == before
+
+
+def test_nothing_is_a_result_like_any_other() -> None:
+    assert spread(lambda item: item or None, range(4), 2) == [None, 1, 2, 3]
+
+
+def test_who_is_interrupted_does_not_leave_the_others_at_work() -> None:
+    both, ended = threading.Barrier(2), threading.Event()
+    caller = threading.get_ident()
+
+    def work(_: int) -> None:
+        both.wait(20)
+        if threading.get_ident() != caller:
+            signal.pthread_kill(caller, signal.SIGINT)
+            time.sleep(0.1)
+            ended.set()
+
+    # A shell lets what it starts in the background ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            spread(work, range(2), 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.is_set()
+
+
+def test_it_asks_before_each_item_whether_to_go_on() -> None:
+    asked = 0
+
+    def until_three() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 3:
+            raise InterruptedError
+
+    done: list[int] = []
+
+    def work(item: int) -> int:
+        done.append(item)
+        return item
+
+    with pytest.raises(InterruptedError):
+        spread(work, range(100), 1, until_three)
+    assert done == [0, 1, 2]

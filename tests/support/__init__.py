@@ -1,0 +1,1 @@
+"""Helpers for tests of several folders: waiting, processes, servers and stages."""

@@ -1,0 +1,173 @@
+"""What does a plain workspace look like, so that a test need only say what is special about its own?"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from torpor.domain.errors import Reason
+from torpor.domain.planner import Look
+from torpor.domain.records import (
+    NOT_OBSERVED,
+    Archive,
+    ArchiveKey,
+    Ended,
+    ErrorInfo,
+    Marker,
+    Observation,
+    Proved,
+    SeenContainer,
+    SeenVolume,
+    Workspace,
+)
+from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
+from torpor.domain.tuning import Knobs
+
+ID = "0190c0de-0000-7000-8000-000000000001"
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+OP_ID = "op-now"
+KNOBS = Knobs()
+
+# The columns of the service layer: no rule may write them.
+SERVICE_COLUMNS = (
+    "id",
+    "name",
+    "owner",
+    "template",
+    "command",
+    "desired_state",
+    "wish_version",
+    "wish_origin",
+    "wished_at",
+    "deleted_at",
+    "purge",
+    "recover_request",
+    "standby_ttl_s",
+    "archive_ttl_s",
+    "last_access_at",
+    "created_at",
+    "shares",
+    "sleeps_at",
+    "before_sleep",
+)
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def workspace(**overrides: Any) -> Workspace:
+    """A workspace just created, with the wish RUNNING; an operation named in `overrides` is well under way."""
+    row: dict[str, Any] = {
+        "id": ID,
+        "name": "ada",
+        "owner": "ada",
+        "template": "terminal",
+        "command": (),
+        "desired_state": Wish.RUNNING,
+        "wish_version": 5,
+        "wish_origin": WishOrigin.PERSON,
+        "wished_at": later(-1000),
+        "deleted_at": None,
+        "purge": False,
+        "recover_request": None,
+        "standby_ttl_s": 300,
+        "archive_ttl_s": 86_400,
+        "last_access_at": later(-1000),
+        "created_at": later(-2000),
+        "version": 10,
+        "epoch": 1,
+        "held_by": 1,
+        "phase": Phase.PENDING,
+        "phase_changed_at": later(-10),
+        "previous_phase": None,
+        "observed_at": None,
+        "conditions": NOT_OBSERVED,
+        "container_present": False,
+        "volume_present": False,
+        "operation": Operation.NONE,
+        "stage": Stage.REST,
+        "due_at": None,
+        "op_id": None,
+        "op_attempt": 0,
+        "op_epoch": 1,
+        "op_takeovers": 0,
+        "op_started_at": None,
+        "deadline_at": None,
+        "progress_done": 0,
+        "progress_total": None,
+        "generation": 0,
+        "revision": 0,
+        "home_seen": False,
+        "archive": None,
+        "error": None,
+        "error_count": 0,
+        "quick_ends": 0,
+    }
+    if overrides.get("operation", Operation.NONE) is not Operation.NONE:
+        row |= {
+            "stage": Stage.CALL,
+            "op_id": OP_ID,
+            "op_attempt": 1,
+            "op_started_at": later(-20),
+            "deadline_at": later(200),
+        }
+    if overrides.get("desired_state") is Wish.DELETED:
+        row |= {"deleted_at": later(-5)}
+    return Workspace(**(row | overrides))
+
+
+def archive(generation: int, revision: int, op_id: str = "op-archive") -> Archive:
+    return Archive(ArchiveKey(ID, op_id), generation, revision, f"root-of-{op_id}")
+
+
+def proved(generation: int, revision: int, op_id: str = OP_ID) -> Proved:
+    return Proved(archive(generation, revision, op_id), size_bytes=100, home_bytes=200)
+
+
+def error(reason: Reason, **overrides: Any) -> ErrorInfo:
+    info: dict[str, Any] = {
+        "reason": reason,
+        "message": f"{reason} struck",
+        "is_terminal": True,
+        "operation": Operation.NONE,
+        "error_count": 1,
+        "occurred_at": later(-60),
+        "wish_version": 5,
+        "context": {},
+    }
+    return ErrorInfo(**(info | overrides))
+
+
+def whole(generation: int) -> SeenVolume:
+    return SeenVolume(generation, Marker(ID, generation, ""))
+
+
+def half_made(generation: int) -> SeenVolume:
+    return SeenVolume(generation, None, False, *_without_marker(generation))
+
+
+def unmarked(generation: int) -> SeenVolume:
+    """It was whole once, and its marker cannot be read."""
+    return SeenVolume(generation, None, True, *_without_marker(generation))
+
+
+def foreign(generation: int) -> SeenVolume:
+    """Its marker names another workspace."""
+    fault = f"its marker names another workspace: /volumes/{generation}/marker.json"
+    return SeenVolume(generation, None, True, fault, f"/volumes/{generation}/home", has_home=False)
+
+
+def _without_marker(generation: int) -> tuple[str, str]:
+    return f"its marker cannot be read: /volumes/{generation}/marker.json", f"/volumes/{generation}/home"
+
+
+def container(generation: int, revision: int, *, ready: bool = True, ended: Ended | None = None) -> SeenContainer:
+    return SeenContainer(generation, revision, ready=ready and ended is None, ended=ended)
+
+
+def seen(*volumes: SeenVolume, container: SeenContainer | None = None) -> Observation:
+    return Observation(frozenset(volumes), container)
+
+
+def look(seconds: float = 0, **overrides: Any) -> Look:
+    circumstances: dict[str, Any] = {"now": later(seconds), "epoch": 1, "knobs": KNOBS}
+    return Look(**(circumstances | overrides))

@@ -1,0 +1,233 @@
+"""The product's own gate: PostgreSQL, Valkey, a leader that publishes; a test arranges the rows as a controller would have."""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from tests.support.users import person, token_for
+from tests.support.waiting import until
+from torpor.accounts import Accounts, Caller, How
+from torpor.accounts.passwords import Passwords
+from torpor.api.wire import workspace_json
+from torpor.assemble.proxy_wiring import Behind, Doors
+from torpor.assemble.roles import EVERY_PART
+from torpor.bus.activity import Activity
+from torpor.bus.feed import Feed
+from torpor.bus.login_throttle import Throttle
+from torpor.bus.redis import Bus
+from torpor.bus.revocations import Revocations
+from torpor.control.duties import tend
+from torpor.control.events import EventPublisher
+from torpor.domain.hostnames import Hosts
+from torpor.domain.limits import RunningLimits
+from torpor.domain.records import Workspace
+from torpor.domain.states import Phase, Wish
+from torpor.ports import Address
+from torpor.proxy.gate import Pass, Reply, Verdict
+from torpor.proxy.host_router import Gatekeeper, Inside
+from torpor.proxy.request_head import Head, parse
+from torpor.service.activity import Touches, asking
+from torpor.service.use import Using
+from torpor.service.wishes import Ttls, Wishes, no_disk_is_known
+from torpor.settings import Settings
+from torpor.store.database import Database, Role
+from torpor.store.events import EventStore, Outbox
+from torpor.store.service_store import ServiceStore
+from torpor.store.user_store import NewCredential, PeopleStore
+from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
+
+TERM = 1
+PATIENCE_S = 20.0
+SOMEWHERE = "192.0.2.7"
+PORT = 8080
+GOES_THERE = ("Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document", "Sec-Fetch-Site: none", "Accept: text/html")
+FETCHES = ("Sec-Fetch-Mode: cors", "Sec-Fetch-Dest: empty", "Sec-Fetch-Site: same-origin", "Accept: */*")
+CONNECTS = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    f"Origin: http://ada.localhost:{PORT}",
+)
+
+
+class Reachable(FakeRuntime):
+    """Where each that runs can be reached tells its port."""
+
+    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
+        if workspace_id not in self.reached:
+            return None
+        return Address(unix_path=f"/run/{workspace_id}", preamble=b"" if port is None else b"%d\n" % port)
+
+    def __init__(self, world: FakeWorld) -> None:
+        super().__init__(world)
+        self.reached: set[str] = set()
+
+
+@dataclass
+class Gated:
+    gate: Gatekeeper
+    doors: Doors
+    db: Any
+    """The database as its owner sees it."""
+    database: Database
+    """As the gate sees it: it counts statements."""
+    bus: Bus
+    accounts: Accounts
+    revocations: Revocations
+    wishes: Wishes
+    runtime: Reachable
+    ada: Caller
+    hints: list[str] = field(default_factory=list)
+    cuts: list[str] = field(default_factory=list)
+
+    @property
+    def inside(self) -> Inside:
+        assert self.gate.inside is not None
+        return self.gate.inside
+
+    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, *headers: str, target: str = "/", method: str = "GET", host: str = "ada") -> Verdict | Awaitable[Verdict]:
+        where = f"{host}.localhost" if host else "localhost"
+        return self.gate.judge(head(*headers, target=target, method=method, host=f"{where}:{PORT}"), SOMEWHERE)
+
+    async def ask(self, *headers: str, **how: str) -> Verdict:
+        judged = self.begin(*headers, **how)
+        async with asyncio.timeout(PATIENCE_S):
+            return judged if isinstance(judged, Pass | Reply) else await judged
+
+    async def told(self, *headers: str, **how: str) -> Reply:
+        verdict = await self.ask(*headers, **how)
+        assert isinstance(verdict, Reply), verdict
+        return verdict
+
+    async def passed(self, *headers: str, **how: str) -> Pass:
+        verdict = await self.ask(*headers, **how)
+        assert isinstance(verdict, Pass), verdict
+        return verdict
+
+    # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def token(self, caller: Caller, **how: Any) -> str:
+        return f"Authorization: Bearer {await token_for(self.database, caller.user, **how)}"
+
+    async def session(self, caller: Caller) -> tuple[Caller, str]:
+        """A browser on the platform: who that is, and its cookie's value."""
+        token = f"torpor_{secrets.token_urlsafe(32)}"
+        async with PeopleStore(self.database).writing() as writing:
+            made = NewCredential(caller.user.id, How.SESSION, "session", hashlib.sha256(token.encode()).digest(), lives_s=3600)
+            await writing.create_credential(made)
+        return await self.accounts.recognise(token), token
+
+    async def door(self, session: Caller, workspace: Workspace) -> str:
+        """A browser that has come in at a workspace's host, as a header."""
+        nonce = secrets.token_urlsafe(32)
+        code = await self.accounts.door_code(session, workspace.id, hashlib.sha256(nonce.encode()).digest())
+        token, _ = await self.accounts.redeem(code, nonce, workspace.id)
+        return f"Cookie: torpor_door={token}"
+
+    # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def workspace(self, name: str = "ada", *, phase: Phase = Phase.RUNNING, by: Caller | None = None) -> Workspace:
+        """In this phase, where it is wished to be."""
+        owner = by or self.ada
+        made = await self.wishes.create(owner, name=name, desired_state=Wish(phase.value))
+        await self.becomes(made, phase)
+        self.hints.clear()
+        return await self.wishes.find(owner, made.id)
+
+    async def becomes(self, workspace: Workspace, phase: Phase, more: str = "") -> None:
+        """As a controller would have seen it."""
+        is_running = phase is Phase.RUNNING
+        (self.runtime.reached.add if is_running else self.runtime.reached.discard)(workspace.id)
+        await self.set(workspace, f"phase = '{phase}', container_present = {is_running}{more}")
+
+    async def set(self, workspace: Workspace, change: str) -> None:
+        await self.db.execute(f"UPDATE workspaces SET {change}, version = version + 1 WHERE id = $1", uuid.UUID(workspace.id))
+
+    async def look(self, workspace: Workspace) -> Workspace:
+        return await self.wishes.find(self.ada, workspace.id)
+
+    async def until_heard(self) -> None:
+        """Everything that has happened so far has reached the gate."""
+        routes = self.inside.house._routes
+
+        async def is_heard() -> bool:
+            if await self.db.fetchval("SELECT count(*) FROM outbox WHERE event_id IS NULL"):
+                return False
+            return bool(routes._heard >= await self.db.fetchval("SELECT last_id FROM event_counter"))
+
+        await until(is_heard)
+
+
+def head(*headers: str, target: str = "/", method: str = "GET", host: str = f"ada.localhost:{PORT}") -> Head:
+    return parse("\r\n".join((f"{method} {target} HTTP/1.1", f"Host: {host}", *headers, "", "")).encode("latin-1"))
+
+
+def header(reply: Reply, name: str) -> str:
+    (value,) = [value.decode() for found, value in reply.headers if found.decode() == name]
+    return value
+
+
+@contextlib.asynccontextmanager
+async def gated(
+    database_url: str,
+    redis_url: str,
+    folder: Path,
+    *,
+    limits: RunningLimits = RunningLimits(100, 100),
+    space: Callable[[int], Awaitable[None]] = no_disk_is_known,
+    **settings: Any,
+) -> AsyncIterator[Gated]:
+    async with contextlib.AsyncExitStack() as stack:
+        database = await Database.open(database_url, Role.SERVICE)
+        stack.push_async_callback(database.close)
+        controller = await Database.open(database_url, Role.CONTROLLER)
+        stack.push_async_callback(controller.close)
+        bus = await Bus.open(redis_url)
+        stack.push_async_callback(bus.close)
+        owner = await asyncpg.connect(database_url)
+        stack.push_async_callback(owner.close)
+        await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
+
+        service, activity, feed, revocations = ServiceStore(database), Activity(bus), Feed(bus), Revocations(bus)
+        hints: list[str] = []
+        touches = Touches(activity)
+        new_id = lambda: str(uuid.uuid4())  # noqa: E731
+        using = Using(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=asking(activity))
+        wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using, require_space=space)
+        accounts = Accounts(PeopleStore(database), revocations, Throttle(bus), passwords=Passwords())
+        runtime = Reachable(FakeWorld())
+        made = Settings.model_validate({"data": folder, "port": PORT, "wake_patience": 5, **settings})
+        doors = Doors(made, EVERY_PART, Address(unix_path="/platform"))
+        encode = partial(workspace_json, hosts=Hosts(made.base_url, made.workspace_domain))
+        publisher = EventPublisher(Outbox(controller), feed, encode=encode, retention_s=86_400)
+        await owner.add_listener("workspace_changes", lambda *_: publisher.wake.set())
+        await stack.enter_async_context(_background(tend(publisher, TERM)))
+        behind = Behind(service, EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
+        ada = await person(database, "ada")
+        await stack.enter_async_context(doors.open(behind))
+        here = Gated(doors._gate, doors, owner, database, bus, accounts, revocations, wishes, runtime, ada, hints)
+        here.inside.house._visitors._cut = here.cuts.append
+        await here.until_heard()
+        yield here
+
+
+@contextlib.asynccontextmanager
+async def _background(work: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

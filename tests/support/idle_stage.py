@@ -1,0 +1,108 @@
+"""A service layer, a bus and a leader's watch, without a controller: a test arranges the rows as one would have left them."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from tests.support.users import person
+from tests.support.waiting import until
+from torpor.accounts import Caller
+from torpor.bus.activity import Activity
+from torpor.bus.redis import Bus
+from torpor.control.idle_watch import IdleWatch
+from torpor.domain.limits import RunningLimits
+from torpor.domain.records import Workspace
+from torpor.domain.states import Phase, Wish
+from torpor.service.activity import Touches, asking
+from torpor.service.use import Using
+from torpor.service.wishes import Ttls, Wishes
+from torpor.store.database import Database, Role
+from torpor.store.service_store import ServiceStore
+
+TTL_S = 1
+LEASE_S = 0.3
+TERM = 7
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Night:
+    owner: Any
+    service: ServiceStore
+    wishes: Wishes
+    using: Using
+    user: Caller
+    database: Database
+    activity: Activity
+    bus: Bus
+    touches: Touches
+    watch: IdleWatch
+    hints: list[str] = field(default_factory=list)
+
+    async def workspace(self, name: str = "ada", *, phase: Phase = Phase.RUNNING, idle_s: float = 3600) -> Workspace:
+        """In this phase, where it is wished to be, and for so long."""
+        made = await self.wishes.create(self.user, name=name, desired_state=Wish(phase.value), standby_ttl_s=TTL_S)
+        await self.set(
+            made,
+            f"phase = '{phase}', phase_changed_at = now() - make_interval(secs => {idle_s}),"
+            f" wished_at = now() - make_interval(secs => {idle_s}), last_access_at = now() - make_interval(secs => {idle_s})",
+        )
+        self.hints.clear()
+        return await self.look(made)
+
+    async def set(self, workspace: Workspace, change: str) -> None:
+        await self.owner.execute(f"UPDATE workspaces SET {change} WHERE id = $1", uuid.UUID(workspace.id))
+
+    async def look(self, workspace: Workspace) -> Workspace:
+        return await self.wishes.find(self.user, workspace.id)
+
+    async def wish_of(self, workspace: Workspace) -> Wish:
+        return (await self.look(workspace)).desired_state
+
+    async def remembers(self) -> None:
+        """Wait until the bus has not forgotten anything for long enough to be believed."""
+
+        async def is_believed() -> bool:
+            return await self.activity.memory_s() > TTL_S + LEASE_S
+
+        await until(is_believed)
+
+    async def until_asleep(self, workspace: Workspace) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.wish_of(workspace) is Wish.RUNNING:
+                await self.watch.do(TERM)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@contextlib.asynccontextmanager
+async def made_night(
+    database_url: str,
+    redis_url: str,
+    *,
+    limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
+    lease_s: float = LEASE_S,
+) -> AsyncIterator[Night]:
+    database, bus = await Database.open(database_url, Role.SERVICE), await Bus.open(redis_url)
+    owner = await asyncpg.connect(database_url)
+    try:
+        await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'me', $1)", TERM)
+        service, activity = ServiceStore(database), Activity(bus)
+        ada = await person(database, "ada", is_admin=True)
+        hints: list[str] = []
+        touches = Touches(activity, lease_s=lease_s)
+        using = Using(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=asking(activity), lease_s=lease_s)
+        wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using)
+        watch = IdleWatch(using, asking(activity), interval_s=60, lease_s=lease_s)
+        yield Night(owner, service, wishes, using, ada, database, activity, bus, touches, watch, hints)
+    finally:
+        await owner.close()
+        await bus.close()
+        await database.close()
