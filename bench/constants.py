@@ -32,40 +32,40 @@ from typing import Any
 import asyncpg
 import structlog
 
-from torpor.accounts import Caller, How, digest, new_token
+from torpor.accounts import AuthMethod, Caller, digest, new_token
 from torpor.api.event_fanout import POLL_S
 from torpor.api.wire import workspace_json
 from torpor.archives.store import LISTED_AT_ONCE
-from torpor.bus.activity import Activity
+from torpor.bus.activity import RedisActivity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import CONNECTIONS as BUS_CONNECTIONS
 from torpor.bus.redis import Bus
-from torpor.control.controller import Controller, Life, Listeners
-from torpor.control.effect_executor import Hands
+from torpor.control.controller import Controller, Listeners, MembershipView
+from torpor.control.effect_executor import EffectExecutor
 from torpor.control.events import BATCH
 from torpor.control.schedule import Intervals
 from torpor.domain.access import EVERY_SCOPE
-from torpor.domain.events import tell
+from torpor.domain.events import event_message
 from torpor.domain.hostnames import Hosts
-from torpor.domain.idle import BusSays
+from torpor.domain.idle import UseReport
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import ArchiveKey, Marker, Survey
 from torpor.domain.retention import Retention
 from torpor.domain.shards import ALL_SHARDS, shards_of
 from torpor.domain.states import Phase, Wish
-from torpor.ports import Container, Found, Home, Limits, Program
+from torpor.ports import Container, Home, Limits, ListedArchive, Program
 from torpor.proxy.use_leases import RENEW_AFTER_PART
-from torpor.service.use import Using
+from torpor.service.use import UseService
 from torpor.service.wishes import Ttls, Wishes
 from torpor.settings import load
-from torpor.store.controller_store import ControllerStore, Hold
+from torpor.store.controller_store import ControllerStore, ShardOwnership
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import Outbox
-from torpor.store.gc import CollectingStore
+from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate
 from torpor.store.service_store import ServiceStore
-from torpor.store.user_store import NewUser, PeopleStore, User
+from torpor.store.user_store import NewUser, User, UserStore
 from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
@@ -159,7 +159,7 @@ async def fresh(postgres: EmbeddedPostgres, name: str) -> str:
 
 
 def acting(user: User) -> Caller:
-    return Caller(user, How.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "bench")
+    return Caller(user, AuthMethod.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "bench")
 
 
 @contextlib.asynccontextmanager
@@ -171,7 +171,7 @@ async def planted(url: str) -> AsyncIterator[Plant]:
         stack.push_async_callback(service.close)
         stack.push_async_callback(database.close)
         people = ServiceStore(service)
-        async with PeopleStore(service).writing() as writing:
+        async with UserStore(service).writing() as writing:
             made = await writing.create_user(NewUser("ada"))
         assert made is not None
         ada = acting(made.user)
@@ -196,8 +196,8 @@ async def planted(url: str) -> AsyncIterator[Plant]:
             await store.leave(life.life)
 
 
-def controlling(store: ControllerStore, runtime: FakeRuntime, life: Life, wishes: Wishes | None = None) -> Controller:
-    hands = Hands(runtime, FakeArchives(runtime._world), lambda _workspace: PROGRAM, LIMITS)
+def controlling(store: ControllerStore, runtime: FakeRuntime, life: MembershipView, wishes: Wishes | None = None) -> Controller:
+    hands = EffectExecutor(runtime, FakeArchives(runtime._world), lambda _workspace: PROGRAM, LIMITS)
     listeners = Listeners(before_rest=partial(wishes.using.stopped, life=life.life)) if wishes else None
     return Controller(
         store,
@@ -337,7 +337,7 @@ async def _events(plant: Plant) -> list[Constant]:
     while await outbox.prune(TERM, older_than_s=0, limit=BATCH):
         pass
     pruned_s, wal_pruned = time.perf_counter() - began, await wal_bytes(admin) - wal_before
-    message = json.dumps(tell(event, workspace_json(event.workspace, hosts=HOSTS)).body)
+    message = json.dumps(event_message(event, workspace_json(event.workspace, hosts=HOSTS)).body)
     first, last = statistics.mean(taken_s[:20]) / BATCH * 1e6, statistics.mean(taken_s[-20:]) / BATCH * 1e6
     return [
         Constant("event_row_bytes", as_written / ROWS, "bytes", f"{ROWS}, each written, then numbered: two versions of each"),
@@ -488,11 +488,11 @@ async def million(postgres: EmbeddedPostgres) -> list[Constant]:
             if count == 1_000:
                 store = ControllerStore(controller, provider="fake")
                 life = await store.join("bench", "fake:million", expiry_s=3600)
-                found += await _looked_up(store, Hold(life, ALL_SHARDS), people)
+                found += await _looked_up(store, ShardOwnership(life, ALL_SHARDS), people)
             if count > 100:
                 found.append(await _admitted(people, count))
         found.append(await _slept(admin, people))
-        found += await _collected(admin, CollectingStore(controller))
+        found += await _collected(admin, GcStore(controller))
         whole = await admin.fetchval("SELECT pg_database_size(current_database())")
         found.append(Constant("million_database_bytes", whole, "bytes", "with an archive each, no history, no events"))
     return found
@@ -532,9 +532,9 @@ async def _slept(admin: Any, people: ServiceStore) -> Constant:
     ids = await admin.fetch(
         f"UPDATE workspaces SET last_access_at = {then}, phase_changed_at = {then} WHERE name LIKE 's-%' RETURNING id::text"
     )
-    using = Using(people, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None)
+    using = UseService(people, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None)
 
-    async def nobody(_ids: Sequence[str]) -> dict[str, BusSays]:
+    async def nobody(_ids: Sequence[str]) -> dict[str, UseReport]:
         return {}
 
     began = time.perf_counter()
@@ -544,9 +544,9 @@ async def _slept(admin: Any, people: ServiceStore) -> Constant:
     return Constant("let_sleep_ms", taken_ms / len(ids), "ms", "the leader's wish for one that is to be archived; no bus asked")
 
 
-async def _looked_up(store: ControllerStore, hold: Hold, people: ServiceStore) -> list[Constant]:
+async def _looked_up(store: ControllerStore, hold: ShardOwnership, people: ServiceStore) -> list[Constant]:
     some = frozenset(range(16))
-    known = await PeopleStore(people._database).by_name("w-77")
+    known = await UserStore(people._database).by_name("w-77")
     assert known is not None
     ada = known.user
     one = await people.by_name("w-500000")
@@ -574,7 +574,7 @@ async def _looked_up(store: ControllerStore, hold: Hold, people: ServiceStore) -
     ]
 
 
-async def _collected(admin: Any, store: CollectingStore) -> list[Constant]:
+async def _collected(admin: Any, store: GcStore) -> list[Constant]:
     async with admin.transaction():
         await admin.execute("SET LOCAL session_replication_role = replica")
         await admin.execute(
@@ -585,10 +585,10 @@ async def _collected(admin: Any, store: CollectingStore) -> list[Constant]:
     count = await admin.fetchval("SELECT count(*) FROM archives")
     how = f"{count} archives"
 
-    async def listed() -> AsyncIterator[Found]:
+    async def listed() -> AsyncIterator[ListedArchive]:
         async with admin.transaction():
             async for row in admin.cursor("SELECT key FROM archives", prefetch=5000):
-                yield Found(ArchiveKey.parse(row["key"]), is_whole=True)
+                yield ListedArchive(ArchiveKey.parse(row["key"]), is_whole=True)
 
     now = await admin.fetchval("SELECT clock_timestamp()")
     gc.collect()
@@ -673,7 +673,7 @@ async def used_cpu_s(bus: Bus) -> float:
 
 async def bus_costs(valkey: EmbeddedValkey) -> list[Constant]:
     bus = await Bus.open(valkey.url)
-    activity = Activity(bus)
+    activity = RedisActivity(bus)
     ids = [str(uuid.uuid4()) for _ in range(ROWS)]
     found = []
 
@@ -806,7 +806,7 @@ async def _stream_bytes(url: str, node: Node) -> Constant:
     """With the front before it, as a client meets it."""
     database = await Database.open(url, Role.SERVICE)
     token = new_token()
-    async with PeopleStore(database).writing() as writing:
+    async with UserStore(database).writing() as writing:
         made = await writing.create_user(NewUser(f"bench-{secrets.token_hex(4)}", is_admin=True))
         assert made is not None
         await writing.ensure_token(made.user.id, "bench", digest(token), EVERY_SCOPE)

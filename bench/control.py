@@ -25,16 +25,16 @@ from typing import Any
 import asyncpg
 import structlog
 
-from torpor.accounts import Caller, How
+from torpor.accounts import AuthMethod, Caller
 from torpor.control.controller import Controller
-from torpor.control.effect_executor import Hands
+from torpor.control.effect_executor import EffectExecutor
 from torpor.control.schedule import Intervals
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Marker
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Wish
-from torpor.domain.tuning import Knobs
+from torpor.domain.tuning import Tuning
 from torpor.ports import Container, Home, Limits, Program
 from torpor.service.wishes import Ttls, Wishes
 from torpor.store.controller_store import MOST_AT_ONCE, ControllerStore
@@ -42,7 +42,7 @@ from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.migrate import migrate
 from torpor.store.service_store import ServiceStore
-from torpor.store.user_store import PeopleStore
+from torpor.store.user_store import UserStore
 from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
@@ -146,9 +146,9 @@ async def versions(url: str) -> int:
 
 async def controlling(database: Database, world: FakeWorld, parallel: int = 8) -> Controller:
     store = ControllerStore(database, provider="fake")
-    hands = Hands(FakeRuntime(world), FakeArchives(world), lambda _workspace: PROGRAM, LIMITS)
+    hands = EffectExecutor(FakeRuntime(world), FakeArchives(world), lambda _workspace: PROGRAM, LIMITS)
     life = Life(await store.join("bench", "fake:bench", expiry_s=3600, exclusive=True))
-    return Controller(store, hands, life=life, knobs=Knobs(), intervals=Intervals(), parallel=parallel)
+    return Controller(store, hands, life=life, knobs=Tuning(), intervals=Intervals(), parallel=parallel)
 
 
 async def settled(controller: Controller, watched: int) -> None:
@@ -213,9 +213,9 @@ async def converge(url: str, count: int) -> Converged:
     await settled(controller, count)
     loop = asyncio.create_task(controller.run())
     service = ServiceStore(service_database)
-    known = await PeopleStore(service_database).by_name("ada")
+    known = await UserStore(service_database).by_name("ada")
     assert known is not None
-    ada = Caller(known.user, How.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "bench")
+    ada = Caller(known.user, AuthMethod.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "bench")
     wishes = Wishes(
         service,
         limits=RunningLimits(per_user=count, overall=count),

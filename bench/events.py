@@ -33,15 +33,15 @@ import uvicorn
 from torpor.accounts import Accounts, digest, new_token
 from torpor.api.app import Health, make_app
 from torpor.api.event_fanout import EventFeed
-from torpor.api.events import STREAMS_PER_USER, Events
-from torpor.api.gc import Collecting
+from torpor.api.events import STREAMS_PER_USER, EventSources
+from torpor.api.gc import GcSources
 from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
-from torpor.bus.feed import Feed
+from torpor.bus.feed import RedisFeed
 from torpor.bus.login_throttle import Throttle
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
-from torpor.control.duties import tend
+from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.hostnames import Hosts
@@ -51,10 +51,10 @@ from torpor.service.wishes import Ttls, Wishes
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import EventStore, Outbox
-from torpor.store.gc import CollectingStore
+from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate
 from torpor.store.service_store import ServiceStore
-from torpor.store.user_store import NewUser, PeopleStore
+from torpor.store.user_store import NewUser, UserStore
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
 HOSTS = Hosts("http://localhost:8080", "localhost")
@@ -231,21 +231,21 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
         connection = await asyncpg.connect(postgres.dsn)
         stack.push_async_callback(connection.close)
 
-        accounts = Accounts(PeopleStore(service), Revocations(bus), Throttle(bus))
+        accounts = Accounts(UserStore(service), Revocations(bus), Throttle(bus))
         tokens = []
         for number in range(people_count):
             tokens.append(new_token())
-            async with PeopleStore(service).writing() as writing:
+            async with UserStore(service).writing() as writing:
                 made = await writing.create_user(NewUser(f"admin-{number}", is_admin=True))
                 assert made is not None
                 await writing.ensure_token(made.user.id, "bench", digest(tokens[-1]), EVERY_SCOPE)
         await connection.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'bench', $1)", TERM)
 
         encode = partial(workspace_json, hosts=HOSTS)
-        publisher = EventPublisher(Outbox(controller), Feed(bus), encode=encode, retention_s=86_400)
+        publisher = EventPublisher(Outbox(controller), RedisFeed(bus), encode=encode, retention_s=86_400)
         await connection.add_listener("workspace_changes", lambda *_: publisher.wake.set())
         await publisher.do(TERM)
-        feed = EventFeed(EventStore(service), Feed(bus), encode=encode)
+        feed = EventFeed(EventStore(service), RedisFeed(bus), encode=encode)
         wishes = Wishes(
             ServiceStore(service),
             limits=RunningLimits(per_user=0, overall=0),
@@ -263,14 +263,14 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
             FakeRuntime(FakeWorld()),
             Health(nothing, nothing),
             hosts=HOSTS,
-            events=Events(EventStore(service), feed, 30),
-            gc=Collecting(CollectingStore(service), FakeArchives(FakeWorld()), Retention()),
+            events=EventSources(EventStore(service), feed, 30),
+            gc=GcSources(GcStore(service), FakeArchives(FakeWorld()), Retention()),
         )
         path = folder / "api.sock"
         server = uvicorn.Server(uvicorn.Config(app, uds=str(path), log_level="error", lifespan="off", backlog=4096))
         server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
         serving = asyncio.create_task(server.serve())
-        work = [asyncio.create_task(tend(publisher, TERM)), asyncio.create_task(feed.run())]
+        work = [asyncio.create_task(run_duty(publisher, TERM)), asyncio.create_task(feed.run())]
         while not (server.started and feed.is_following):
             await asyncio.sleep(0.01)
         try:

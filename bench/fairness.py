@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torpor.cli.client import Api
+from torpor.cli.client import ApiClient
 
 TORPOR = str(Path(sys.executable).with_name("torpor"))
 PROGRAM = ["sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT"]
@@ -50,7 +50,7 @@ def words(seconds: list[float]) -> str:
 
 
 @contextmanager
-def up(folder: Path) -> Iterator[tuple[Api, Api]]:
+def up(folder: Path) -> Iterator[tuple[ApiClient, ApiClient]]:
     """The API as each of two users sees it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -66,18 +66,18 @@ def up(folder: Path) -> Iterator[tuple[Api, Api]]:
         assert said, (folder / "up.log").read_text(encoding="utf-8")
         known = json.loads((folder / "data" / "credentials.json").read_text(encoding="utf-8"))
         with ExitStack() as opened:
-            first = opened.enter_context(Api(known["url"], known["token"], timeout_s=60.0))
+            first = opened.enter_context(ApiClient(known["url"], known["token"], timeout_s=60.0))
             first.create_user({"username": "sparse", "password": PASSWORD})
-            session = opened.enter_context(Api(known["url"], None, timeout_s=60.0))
+            session = opened.enter_context(ApiClient(known["url"], None, timeout_s=60.0))
             session.sign_in("sparse", PASSWORD)
             token = session.make_token({"label": "bench", "scopes": ["read", "use", "manage"]})["token"]
-            yield first, opened.enter_context(Api(known["url"], token, timeout_s=60.0))
+            yield first, opened.enter_context(ApiClient(known["url"], token, timeout_s=60.0))
     finally:
         process.terminate()
         process.communicate(timeout=120)
 
 
-def until(api: Api, name: str, is_so: Callable[[Any], bool], within_s: float = PREPARED_WITHIN_S) -> Any:
+def until(api: ApiClient, name: str, is_so: Callable[[Any], bool], within_s: float = PREPARED_WITHIN_S) -> Any:
     end = time.monotonic() + within_s
     while not is_so(seen := api.workspace(name)):
         if time.monotonic() > end:
@@ -90,7 +90,7 @@ def is_at(phase: str) -> Callable[[Any], bool]:
     return lambda seen: seen["phase"] == phase and seen["operation"] == "NONE"
 
 
-def make(api: Api, name: str) -> Any:
+def make(api: ApiClient, name: str) -> Any:
     api.create({"name": name, "template": "command", "command": PROGRAM, "desired_state": "STANDBY"})
     return until(api, name, is_at("STANDBY"))
 
@@ -99,7 +99,7 @@ def home(folder: Path, seen: Any) -> Path:
     return folder / "data" / "volumes" / f"ws-{seen['id']}-home-{seen['generation']}" / "home"
 
 
-def wake(api: Api, name: str) -> float:
+def wake(api: ApiClient, name: str) -> float:
     began = time.monotonic()
     api.wish(name, "RUNNING")
     try:

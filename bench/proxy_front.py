@@ -10,17 +10,17 @@ from functools import lru_cache
 
 import structlog
 
-from torpor.assemble.process import fastest_loop, raise_file_limit
-from torpor.domain.hostnames import Hosts, ToWorkspace
+from torpor.assemble.process import event_loop_factory, raise_file_limit
+from torpor.domain.hostnames import Hosts, WorkspaceHost
 from torpor.ports import Address
-from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import Head
-from torpor.proxy.server import Front
+from torpor.proxy.gate import Forward, Reply, Verdict
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import RequestHead
+from torpor.proxy.server import ProxyServer
 
-UNKNOWN = Reply(404, Outcome.UNKNOWN)
-UNAUTHORIZED = Reply(401, Outcome.UNAUTHORIZED)
-SORRY = Reply(502, Outcome.NO_ANSWER)
+UNKNOWN = Reply(404, RequestOutcome.UNKNOWN)
+UNAUTHORIZED = Reply(401, RequestOutcome.UNAUTHORIZED)
+SORRY = Reply(502, RequestOutcome.NO_ANSWER)
 
 
 class KnownGate:
@@ -32,20 +32,20 @@ class KnownGate:
         self._visitors = {hashlib.sha256(token.encode()).digest(): "somebody"}
         self._upstream = upstream
 
-    def judge(self, head: Head, client: str) -> Verdict:
+    def judge(self, head: RequestHead, client: str) -> Verdict:
         where = self._destination(head.host)
-        if not isinstance(where, ToWorkspace) or where.name not in self._owners:
+        if not isinstance(where, WorkspaceHost) or where.name not in self._owners:
             return UNKNOWN
         shown = head.values(b"authorization")
         visitor = self._visitors.get(hashlib.sha256(shown[0].removeprefix(b"Bearer ")).digest()) if shown else None
         if visitor is None or visitor != self._owners[where.name]:
             return UNAUTHORIZED
-        return Pass(self._upstream, Outcome.WORKSPACE, SORRY, SORRY, bearer=visitor)
+        return Forward(self._upstream, RequestOutcome.WORKSPACE, SORRY, SORRY, bearer=visitor)
 
 
 async def _front(port: str, upstream_port: str, name: str, token: str) -> None:
     gate = KnownGate(int(port), Address(host="127.0.0.1", port=int(upstream_port)), name, token)
-    front = Front(gate, port=int(port), hosts=("127.0.0.1",))
+    front = ProxyServer(gate, port=int(port), hosts=("127.0.0.1",))
     await front.start()
     await asyncio.Event().wait()
 
@@ -53,5 +53,5 @@ async def _front(port: str, upstream_port: str, name: str, token: str) -> None:
 def main(port: str, upstream_port: str, name: str, token: str) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     raise_file_limit()
-    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         runner.run(_front(port, upstream_port, name, token))

@@ -13,7 +13,7 @@ import pytest
 from tests.support.waiting import until
 from torpor import loops, metrics
 from torpor.domain.errors import Deposed, Unavailable
-from torpor.loops import Loop, heeding_cancellation, standings, stop, together, turned
+from torpor.loops import Loop, keep_cancellation, loop_statuses, report_progress, run_until_first_ends, stop
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ async def running(loop: Loop) -> AsyncIterator["asyncio.Task[None]"]:
         yield task
     finally:
         await stop(task, again_s=0.1, within_s=10)
-    assert loop.name not in standings()
+    assert loop.name not in loop_statuses()
 
 
 class Replaced:
@@ -95,7 +95,7 @@ async def test_a_loop_ends_though_its_cancellation_is_swallowed_and_the_turn_ret
             await forever()
 
     task = asyncio.create_task(Loop("swallowed", turn, interval_s=QUICK_S).run())
-    await until(lambda: "swallowed" in standings())
+    await until(lambda: "swallowed" in loop_statuses())
     await asyncio.sleep(0)
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=2)
@@ -105,7 +105,7 @@ async def test_a_loop_ends_though_its_cancellation_is_swallowed_and_the_turn_ret
 
 async def test_what_a_block_raises_in_place_of_a_cancellation_is_a_cancellation_again() -> None:
     async def work() -> None:
-        with heeding_cancellation():
+        with keep_cancellation():
             await Replaced(ConnectionError("the connection is closed"))()
 
     task = asyncio.create_task(work())
@@ -113,7 +113,7 @@ async def test_what_a_block_raises_in_place_of_a_cancellation_is_a_cancellation_
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with pytest.raises(ConnectionError), heeding_cancellation():
+    with pytest.raises(ConnectionError), keep_cancellation():
         raise ConnectionError("nothing was cancelled")
     # A timeout around the block cancels the task as well, and stays a timeout.
     with pytest.raises(TimeoutError):
@@ -179,7 +179,7 @@ async def test_past_the_deadline_of_a_stop_the_exit_hook_is_told_which_task_it_i
     await asyncio.sleep(0)
     await stop(task, again_s=QUICK_S, within_s=3 * QUICK_S, past_deadline=left.extend)
     assert left == [task]
-    stack = loops.where(task)
+    stack = loops.await_stack(task)
     assert any("deaf" in line for line in stack)
     assert any(line.endswith(" wait") for line in stack), "the stack goes down to what the task waits for"
     let_go.set()
@@ -224,8 +224,8 @@ async def test_the_first_to_end_ends_the_others_though_they_lose_their_cancellat
 
     with pytest.raises(Deposed):
         async with asyncio.timeout(5):
-            await together(fails(), Loop("replaced", turn, interval_s=QUICK_S).run())
-    assert "replaced" not in standings()
+            await run_until_first_ends(fails(), Loop("replaced", turn, interval_s=QUICK_S).run())
+    assert "replaced" not in loop_statuses()
 
 
 # ── turning ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,7 +298,7 @@ async def test_the_watchdog_restarts_a_loop_that_hangs_and_names_it_until_it_tur
     loop = Loop("hanging", turn, interval_s=QUICK_S, turn_s=3 * QUICK_S)
     async with running(loop):
         await until(lambda: loop.standing.is_stalled)
-        assert standings()["hanging"].is_stalled
+        assert loop_statuses()["hanging"].is_stalled
         let_go.set()
         await until(lambda: turns > 3)
         assert not loop.standing.is_stalled
@@ -317,7 +317,7 @@ async def test_a_long_turn_that_makes_progress_is_left_alone() -> None:
     async def turn() -> None:
         for _ in range(20):
             await asyncio.sleep(QUICK_S)
-            turned()
+            report_progress()
         ended.set()
 
     loop = Loop("long", turn, interval_s=QUICK_S, turn_s=QUICK_S)
@@ -330,13 +330,13 @@ async def test_a_loop_that_only_supervises_others_is_left_alone() -> None:
     async def child() -> None: ...
 
     async def turn() -> None:
-        await together(Loop("child", child, interval_s=QUICK_S).run())
+        await run_until_first_ends(Loop("child", child, interval_s=QUICK_S).run())
 
     loop = Loop("parent", turn, interval_s=0.5, turn_s=1.5)
     async with running(loop):
         await asyncio.sleep(4)
         assert loop.standing.restarts == 0
-        assert not standings()["child"].is_stalled
+        assert not loop_statuses()["child"].is_stalled
 
 
 async def test_a_watchdog_that_wakes_late_once_blames_no_loop() -> None:

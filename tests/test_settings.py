@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from torpor.domain.errors import Refused
-from torpor.domain.tuning import TIMEOUTS_S, Knobs
+from torpor.domain.tuning import TIMEOUTS_S, Tuning
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings, find_toml, load
 
 HOME = {"HOME": "/home/ada"}
@@ -20,8 +20,8 @@ def test_without_a_word_the_defaults_count() -> None:
     assert settings.port == 8080
     assert settings.archives_at == "file:///home/ada/.local/share/torpor/archives"
     assert dict(settings.knobs.timeouts_s) == dict(TIMEOUTS_S)
-    assert settings.knobs.max_retries == Knobs().max_retries
-    assert settings.knobs.retry_base_s == Knobs().retry_base_s
+    assert settings.knobs.max_retries == Tuning().max_retries
+    assert settings.knobs.retry_base_s == Tuning().retry_base_s
 
 
 def test_the_command_line_counts_before_the_environment_before_the_file() -> None:

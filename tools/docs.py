@@ -20,7 +20,7 @@ from torpor.domain.effects import NEXT_EFFECT
 from torpor.domain.errors import CODE_MEANS, IS_RETRIED
 from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, WAITS_FOR
 from torpor.domain.states import LEVEL, Operation, Phase, Wish
-from torpor.domain.transitions import NEXT_OPERATION, TURNS, Standing
+from torpor.domain.transitions import NEXT_OPERATION, TURNS, DetailedPhase
 from torpor.domain.tuning import TIMEOUTS_S
 from torpor.ports import PLACEHOLDERS
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings
@@ -49,7 +49,7 @@ def states_page() -> str:
             "## From where it stands and what is wished to the next operation\n",
             table(
                 ("stands at, wish:", *(wish.value for wish in WISHES)),
-                [(standing.value, *(_dash(NEXT_OPERATION[standing][wish]) for wish in WISHES)) for standing in Standing],
+                [(standing.value, *(_dash(NEXT_OPERATION[standing][wish]) for wish in WISHES)) for standing in DetailedPhase],
             ),
             "## Operations\n",
             table(
@@ -175,8 +175,8 @@ def openapi() -> str:
     from typing import Any, cast
 
     from torpor.api.app import Health, make_app
-    from torpor.api.events import Events
-    from torpor.api.gc import Collecting
+    from torpor.api.events import EventSources
+    from torpor.api.gc import GcSources
     from torpor.domain.hostnames import Hosts
 
     nothing: Any = None
@@ -186,31 +186,31 @@ def openapi() -> str:
         nothing,
         cast(Health, nothing),
         hosts=Hosts("http://localhost:8080", "localhost"),
-        events=Events(nothing, nothing, 30),
-        gc=Collecting(nothing, nothing, nothing),
+        events=EventSources(nothing, nothing, 30),
+        gc=GcSources(nothing, nothing, nothing),
     )
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
 
 # ── the picture ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-PLACES: Mapping[Standing, tuple[int, int]] = {
-    Standing.RUNNING: (400, 60),
-    Standing.STANDBY: (400, 180),
-    Standing.ARCHIVED: (400, 300),
-    Standing.PENDING: (110, 300),
-    Standing.DELETED: (690, 300),
+PLACES: Mapping[DetailedPhase, tuple[int, int]] = {
+    DetailedPhase.RUNNING: (400, 60),
+    DetailedPhase.STANDBY: (400, 180),
+    DetailedPhase.ARCHIVED: (400, 300),
+    DetailedPhase.PENDING: (110, 300),
+    DetailedPhase.DELETED: (690, 300),
 }
 # Where an operation that is done leaves the workspace.
-LEADS_TO: Mapping[Operation, Standing] = {
-    Operation.PROVISIONING: Standing.STANDBY,
-    Operation.RESTORING: Standing.STANDBY,
-    Operation.ACCEPTING: Standing.STANDBY,
-    Operation.STARTING: Standing.RUNNING,
-    Operation.STOPPING: Standing.STANDBY,
-    Operation.ARCHIVING: Standing.ARCHIVED,
-    Operation.CREATE_EMPTY_ARCHIVE: Standing.ARCHIVED,
-    Operation.DELETING: Standing.DELETED,
+LEADS_TO: Mapping[Operation, DetailedPhase] = {
+    Operation.PROVISIONING: DetailedPhase.STANDBY,
+    Operation.RESTORING: DetailedPhase.STANDBY,
+    Operation.ACCEPTING: DetailedPhase.STANDBY,
+    Operation.STARTING: DetailedPhase.RUNNING,
+    Operation.STOPPING: DetailedPhase.STANDBY,
+    Operation.ARCHIVING: DetailedPhase.ARCHIVED,
+    Operation.CREATE_EMPTY_ARCHIVE: DetailedPhase.ARCHIVED,
+    Operation.DELETING: DetailedPhase.DELETED,
 }
 
 
@@ -232,7 +232,7 @@ def picture() -> str:
         '<path d="M0 0 L10 5 L0 10 z" fill="#5b6b7b"/></marker></defs>',
         '<rect width="800" height="370" rx="12" fill="#f7f8fa"/>',
     ]
-    pairs: dict[frozenset[Standing], list[tuple[Standing, Operation]]] = {}
+    pairs: dict[frozenset[DetailedPhase], list[tuple[DetailedPhase, Operation]]] = {}
     for start, claimed in arrows:
         pairs.setdefault(frozenset((start, LEADS_TO[claimed])), []).append((start, claimed))
     for both in pairs.values():

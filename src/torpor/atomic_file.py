@@ -18,10 +18,10 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    flush_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def flush_file_system(path: Path) -> None:
+def sync_file_system(path: Path) -> None:
     """Everything on it: for a tree of many files one call, not one a file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -33,7 +33,7 @@ def flush_file_system(path: Path) -> None:
         os.close(descriptor)
 
 
-def flush_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -36,11 +36,11 @@ def call(name: str, *arguments: object) -> None:
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-def stay_as_we_are() -> None:
+def keep_user() -> None:
     pass
 
 
-def be_nobody_in_a_namespace() -> None:
+def enter_user_namespace() -> None:
     """Inside we are nobody and without any capability; on disk what we write belongs to whoever started us."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", CLONE_NEWUSER)
@@ -49,7 +49,7 @@ def be_nobody_in_a_namespace() -> None:
     Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1", encoding="ascii")
 
 
-def be_nobody() -> None:
+def become_nobody_user() -> None:
     """Really nobody, but still able to reach a folder that lies under somebody's private home."""
     # access(2) looks at the capabilities of other users than root only with this bit, and PostgreSQL asks it whether it may
     # run its own binary. A machine that forbids it runs binaries only that lie where everybody may go.
@@ -66,9 +66,9 @@ def be_nobody() -> None:
 
 
 MODES: dict[str, Callable[[], None]] = {
-    "self": stay_as_we_are,
-    "namespace": be_nobody_in_a_namespace,
-    "nobody": be_nobody,
+    "self": keep_user,
+    "namespace": enter_user_namespace,
+    "nobody": become_nobody_user,
 }
 
 

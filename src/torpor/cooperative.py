@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 PORTION = 200
 
 
-async def in_portions(items: Iterable[Item]) -> AsyncIterator[Item]:
+async def cooperative_iteration(items: Iterable[Item]) -> AsyncIterator[Item]:
     """Each of them; after every few the event loop may see to others (a heartbeat, a request)."""
     for number, item in enumerate(items, start=1):
         yield item

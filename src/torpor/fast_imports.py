@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def fast_imports() -> Iterator[None]:
     """What is imported stays, so nothing of it need be looked through for rubbish, neither now nor ever."""
     gc.disable()
     try:

@@ -46,7 +46,7 @@ CANNOT_STOP = 70
 
 
 @contextlib.contextmanager
-def heeding_cancellation() -> Iterator[None]:
+def keep_cancellation() -> Iterator[None]:
     """Raise CancelledError at the end of the block if the task was cancelled in it, whatever the block raised instead."""
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
@@ -66,15 +66,15 @@ def end_process(tasks: Sequence["asyncio.Task[Any]"]) -> None:
     """End the process at once: it holds work that it cannot stop, and another process may begin the same work."""
     try:
         for task in tasks:
-            log.critical("task_cannot_be_stopped", task=task.get_name(), waits_at=where(task), exit_code=CANNOT_STOP)
+            log.critical("task_cannot_be_stopped", task=task.get_name(), waits_at=await_stack(task), exit_code=CANNOT_STOP)
     finally:
         os._exit(CANNOT_STOP)
 
 
-def abandon(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+def abandon_tasks(tasks: Sequence["asyncio.Task[Any]"]) -> None:
     """Leave the tasks to themselves: they serve one request, and hold no work of the control plane."""
     for task in tasks:
-        log.error("task_left_behind", task=task.get_name(), waits_at=where(task))
+        log.error("task_left_behind", task=task.get_name(), waits_at=await_stack(task))
 
 
 async def stop(
@@ -115,7 +115,7 @@ async def stop(
         raise cancelled
 
 
-def where(task: "asyncio.Task[Any]") -> list[str]:
+def await_stack(task: "asyncio.Task[Any]") -> list[str]:
     """Where a task waits, the outermost call first; `Task.get_stack` shows the first frame only."""
     frames: list[str] = []
     waiting: Any = task.get_coro()
@@ -133,16 +133,16 @@ def where(task: "asyncio.Task[Any]") -> list[str]:
 # ── side by side ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def together(*work: Coroutine[Any, Any, None]) -> None:
+async def run_until_first_ends(*work: Coroutine[Any, Any, None]) -> None:
     """Run all of it until the first one ends, stop the others, and raise what the first one raised."""
-    tasks = begin(*work)
+    tasks = start_tasks(*work)
     try:
         await first_to_end(tasks)
     finally:
         await stop(*tasks)
 
 
-def begin(*work: Coroutine[Any, Any, None]) -> "list[asyncio.Task[None]]":
+def start_tasks(*work: Coroutine[Any, Any, None]) -> "list[asyncio.Task[None]]":
     return [asyncio.create_task(one, name=getattr(one, "__qualname__", None)) for one in work]
 
 
@@ -151,7 +151,7 @@ async def first_to_end(tasks: "Sequence[asyncio.Task[None]]") -> None:
     done: set[asyncio.Task[None]] = set()
     while not done:
         done, _ = await asyncio.wait(tasks, timeout=SUPERVISING_S, return_when=asyncio.FIRST_COMPLETED)
-        turned()  # the turn of a loop that supervises others lasts as long as they do
+        report_progress()  # the turn of a loop that supervises others lasts as long as they do
     for task in done:
         task.result()
 
@@ -160,7 +160,7 @@ async def first_to_end(tasks: "Sequence[asyncio.Task[None]]") -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LoopStatus:
     """How a loop is doing, for health and metrics."""
 
     last_turn_age_s: float
@@ -206,8 +206,8 @@ class Loop:
         self._is_stalled = False
 
     @property
-    def standing(self) -> Standing:
-        return Standing(time.monotonic() - self._turned_at, self._is_stalled, self.restarts, self._failures)
+    def standing(self) -> LoopStatus:
+        return LoopStatus(time.monotonic() - self._turned_at, self._is_stalled, self.restarts, self._failures)
 
     def turned(self) -> None:
         self._turned_at = time.monotonic()
@@ -236,7 +236,9 @@ class Loop:
             missed = missed + 1 if self._turns == before else 0
         if not task.done():
             self._is_stalled = True
-            log.error("loop_stalled", loop=self.name, for_s=round(time.monotonic() - self._turned_at, 1), waits_at=where(task))
+            log.error(
+                "loop_stalled", loop=self.name, for_s=round(time.monotonic() - self._turned_at, 1), waits_at=await_stack(task)
+            )
 
     async def _run_turns(self) -> None:
         _current.set(self)
@@ -287,14 +289,14 @@ _running: set[Loop] = set()
 _current: ContextVar[Loop | None] = ContextVar("loop", default=None)
 
 
-def turned() -> None:
+def report_progress() -> None:
     """Tell the watchdog that the current loop's turn makes progress: a long turn calls this between its steps."""
     loop = _current.get()
     if loop is not None:
         loop.turned()
 
 
-def standings() -> Mapping[str, Standing]:
+def loop_statuses() -> Mapping[str, LoopStatus]:
     """How each loop of this process is doing, by name; of several with one name, the one that turned least recently."""
     oldest_last = sorted(_running, key=lambda loop: loop.standing.last_turn_age_s)
     return {loop.name: loop.standing for loop in oldest_last}
@@ -309,6 +311,6 @@ def _known(loop: Loop) -> Iterator[None]:
     finally:
         _running.discard(loop)
         # Another loop with this name may have begun, or ended, before.
-        if loop.name not in standings():
+        if loop.name not in loop_statuses():
             with contextlib.suppress(KeyError):
                 metrics.loop_last_turn_age_seconds.remove(loop.name)

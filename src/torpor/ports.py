@@ -97,7 +97,7 @@ class HomeJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class ExecResult:
     exit_code: int
     stdout: bytes
     stderr: bytes
@@ -252,7 +252,7 @@ class Runtime(Protocol):
         """Whoever comes with an older epoch is refused from now on, though nothing else is asked for."""
         ...
 
-    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
         """Run a command inside the running container, as its user, in its home. Refused `not_running` when there is none."""
         ...
 
@@ -323,7 +323,7 @@ class Proven:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedArchive:
     """What lies in the store under an archive's key."""
 
     key: ArchiveKey
@@ -366,7 +366,7 @@ class Archives(Protocol):
         """Whether the store as a whole answers."""
         ...
 
-    def keys(self) -> AsyncIterator[Found]:
+    def keys(self) -> AsyncIterator[ListedArchive]:
         """All that lies in the store, whole or not, whether the database knows it or not; Unavailable when it cannot be listed
         to its end."""
         ...
@@ -404,7 +404,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedConnection:
     """A connection that is no more."""
 
     workspace_id: str
@@ -424,7 +424,7 @@ class Activity(Protocol):
         """The processes of these workspaces are busy, for another `lease_s`."""
         ...
 
-    async def release(self, closed: Sequence[Closed]) -> None:
+    async def release(self, closed: Sequence[ClosedConnection]) -> None:
         """These have no lease any more; where one was the last of its workspace the idle timer starts."""
         ...
 

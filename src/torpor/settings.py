@@ -21,7 +21,7 @@ from torpor.domain.limits import RunningLimits
 from torpor.domain.networks import BLOCKED, parse_networks
 from torpor.domain.retention import Retention
 from torpor.domain.states import Operation
-from torpor.domain.tuning import Knobs
+from torpor.domain.tuning import Tuning
 from torpor.paths import SETTINGS_FILE, default_data
 
 PREFIX = "TORPOR_"
@@ -273,8 +273,8 @@ class Settings(BaseModel):
         return parse_networks(self.workspace_allowed_networks)
 
     @property
-    def knobs(self) -> Knobs:
-        return Knobs(
+    def knobs(self) -> Tuning:
+        return Tuning(
             timeouts_s={
                 Operation.PROVISIONING: self.reconciler_provisioning_timeout,
                 Operation.RESTORING: self.reconciler_restoring_timeout,

@@ -41,7 +41,7 @@ def make_private(folder: Path, owners: frozenset[int] | None = None) -> None:
         raise Hopeless(f"{folder} must be a folder of ours with mode 0700; remove it or find out who made it")
 
 
-class Held:
+class SocketFolder:
     """A folder that no other process removes until it is released."""
 
     def __init__(self, folder: Path, lock: int) -> None:
@@ -61,7 +61,7 @@ class Held:
         self.release()
 
 
-async def hold(folder: Path, owners: frozenset[int] | None = None) -> Held:
+async def hold(folder: Path, owners: frozenset[int] | None = None) -> SocketFolder:
     until = time.monotonic() + HELD_WITHIN_S
     while True:
         # Not there: a sweep has just removed it.
@@ -70,13 +70,13 @@ async def hold(folder: Path, owners: frozenset[int] | None = None) -> Held:
             with _opened(folder) as inside:
                 lock = _locked(inside, os.O_CREAT)
             if lock is not None:
-                return Held(folder, lock)
+                return SocketFolder(folder, lock)
         if time.monotonic() > until:
             raise Hopeless(f"{folder} is in use by another process; stop that one first")
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-async def hold_new() -> Held:
+async def hold_new() -> SocketFolder:
     return await hold(Path(tempfile.mkdtemp(prefix="torpor-", dir=root())))
 
 

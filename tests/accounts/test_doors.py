@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.accounts.test_sessions import refusal
-from tests.support.accounts_stage import HOME, People
+from tests.support.accounts_stage import HOME, AccountsStage
 from tests.support.waiting import until
-from torpor.accounts import Caller, How, digest
+from torpor.accounts import AuthMethod, Caller, digest
 from torpor.accounts.accounts import DOOR_CODES_AT_MOST, DOORS_AT_MOST
 from torpor.domain.errors import Refused
 
@@ -28,56 +28,58 @@ class Knock:
 
 
 @pytest.fixture
-async def knock(here: People) -> Knock:
+async def knock(here: AccountsStage) -> Knock:
     await here.sign_up("ada")
     session = await here.session("ada")
     workspace_id = await here.workspace("demo", "ada")
     return Knock(session, workspace_id, await here.accounts.door_code(session, workspace_id, digest(NONCE)))
 
 
-async def test_a_door_is_its_user_at_one_workspace(here: People, knock: Knock) -> None:
+async def test_a_door_is_its_user_at_one_workspace(here: AccountsStage, knock: Knock) -> None:
     token, caller = await here.accounts.redeem(knock.code, NONCE, knock.workspace_id, came_from=HOME, user_agent="a browser")
     assert await here.accounts.recognise(token, came_from=HOME) == caller
-    assert (caller.how, caller.user, caller.workspace_id) == (How.DOOR, knock.session.user, knock.workspace_id)
+    assert (caller.how, caller.user, caller.workspace_id) == (AuthMethod.DOOR, knock.session.user, knock.workspace_id)
     assert (caller.expires_at, caller.came_from) == (knock.session.expires_at, HOME)
     # Nobody takes it for a session of its own.
     assert [one.id for one in await here.accounts.sessions(caller)] == [knock.session.credential_id]
 
 
-async def test_a_code_is_good_once(here: People, knock: Knock) -> None:
+async def test_a_code_is_good_once(here: AccountsStage, knock: Knock) -> None:
     await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)
     assert await refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)) == "bad_door_code"
 
 
-async def test_a_code_is_good_for_seconds(here: People, knock: Knock) -> None:
+async def test_a_code_is_good_for_seconds(here: AccountsStage, knock: Knock) -> None:
     left_s = await here.db.fetchval("SELECT extract(epoch FROM expires_at - clock_timestamp()) FROM door_codes")
     assert 0 < left_s <= 30
     await here.db.execute("UPDATE door_codes SET expires_at = clock_timestamp()")
     assert await refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)) == "bad_door_code"
 
 
-async def test_a_code_is_good_for_the_browser_that_asked_alone_and_used_up_by_any_other(here: People, knock: Knock) -> None:
+async def test_a_code_is_good_for_the_browser_that_asked_alone_and_used_up_by_any_other(
+    here: AccountsStage, knock: Knock
+) -> None:
     assert await refusal(here.accounts.redeem(knock.code, "another nonce", knock.workspace_id)) == "bad_door_code"
     assert await refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)) == "bad_door_code"
 
 
-async def test_a_code_is_good_for_one_workspace(here: People, knock: Knock) -> None:
+async def test_a_code_is_good_for_one_workspace(here: AccountsStage, knock: Knock) -> None:
     other = await here.workspace("other", "ada")
     assert await refusal(here.accounts.redeem(knock.code, NONCE, other)) == "bad_door_code"
 
 
-async def test_what_was_never_given_out_is_no_code(here: People, knock: Knock) -> None:
+async def test_what_was_never_given_out_is_no_code(here: AccountsStage, knock: Knock) -> None:
     assert await refusal(here.accounts.redeem("torpor_guess", NONCE, knock.workspace_id)) == "bad_door_code"
     assert await refusal(here.accounts.redeem(knock.code, NONCE, "no-id")) == "bad_door_code"
 
 
-async def test_a_code_ends_with_its_session(here: People, knock: Knock) -> None:
+async def test_a_code_ends_with_its_session(here: AccountsStage, knock: Knock) -> None:
     await here.accounts.sign_out(knock.session)
     assert await refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)) == "bad_door_code"
     assert await refusal(here.accounts.door_code(knock.session, knock.workspace_id, digest(NONCE))) == "unauthorized"
 
 
-async def test_a_door_ends_with_its_session_and_is_named_with_it(here: People, knock: Knock) -> None:
+async def test_a_door_ends_with_its_session_and_is_named_with_it(here: AccountsStage, knock: Knock) -> None:
     token, door = await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)
     told: set[str] = set()
     here.accounts._revocations._ears.append(lambda revoked: told.update(revoked.credential_ids))
@@ -86,13 +88,13 @@ async def test_a_door_ends_with_its_session_and_is_named_with_it(here: People, k
     assert told == {knock.session.credential_id, door.credential_id}
 
 
-async def test_only_a_session_opens_doors(here: People, knock: Knock) -> None:
+async def test_only_a_session_opens_doors(here: AccountsStage, knock: Knock) -> None:
     _, door = await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)
     for caller in (here.admin, door):
         assert await refusal(here.accounts.door_code(caller, knock.workspace_id, digest(NONCE))) == "unauthorized"
 
 
-async def test_a_browser_is_not_let_in_without_end(here: People, knock: Knock) -> None:
+async def test_a_browser_is_not_let_in_without_end(here: AccountsStage, knock: Knock) -> None:
     doors = [await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)]
     told: set[str] = set()
     here.accounts._revocations._ears.append(lambda revoked: told.update(revoked.credential_ids))
@@ -106,7 +108,7 @@ async def test_a_browser_is_not_let_in_without_end(here: People, knock: Knock) -
         await here.accounts.recognise(token)
 
 
-async def test_codes_that_nobody_comes_with_make_room(here: People, knock: Knock) -> None:
+async def test_codes_that_nobody_comes_with_make_room(here: AccountsStage, knock: Knock) -> None:
     for _ in range(DOOR_CODES_AT_MOST):
         last = await here.accounts.door_code(knock.session, knock.workspace_id, digest(NONCE))
     assert await here.db.fetchval("SELECT count(*) FROM door_codes") == DOOR_CODES_AT_MOST
@@ -117,7 +119,7 @@ async def test_codes_that_nobody_comes_with_make_room(here: People, knock: Knock
 # ── at the same moment ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def until_waiting(here: People) -> None:
+async def until_waiting(here: AccountsStage) -> None:
     """Somebody waits for a row that somebody else holds."""
     await until(lambda: here.db.fetchval(WAITING))
 
@@ -131,7 +133,9 @@ def orderly() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("orderly")
-async def test_a_session_that_ends_while_a_door_is_being_opened_takes_the_door_with_it(here: People, knock: Knock) -> None:
+async def test_a_session_that_ends_while_a_door_is_being_opened_takes_the_door_with_it(
+    here: AccountsStage, knock: Knock
+) -> None:
     async with here.store.writing() as opening:
         asked = await opening.take_door_code(digest(knock.code))
         assert asked is not None
@@ -144,18 +148,18 @@ async def test_a_session_that_ends_while_a_door_is_being_opened_takes_the_door_w
 
 
 @pytest.mark.usefixtures("orderly")
-async def test_a_door_that_is_opened_while_its_session_ends_stays_shut(here: People, knock: Knock) -> None:
+async def test_a_door_that_is_opened_while_its_session_ends_stays_shut(here: AccountsStage, knock: Knock) -> None:
     async with here.store.writing() as ending:
         await ending._lock_credentials(knock.session.user.id)
         opening = asyncio.create_task(refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)))
         await until_waiting(here)
-        assert await ending.end(knock.session.user.id, knock.session.credential_id, How.SESSION) is not None
+        assert await ending.end(knock.session.user.id, knock.session.credential_id, AuthMethod.SESSION) is not None
     assert await opening == "bad_door_code"
     assert await here.db.fetchval("SELECT count(*) FROM tokens WHERE kind <> 'TOKEN'") == 0
 
 
 @pytest.mark.usefixtures("orderly")
-async def test_many_sessions_end_beside_many_doors(here: People, knock: Knock) -> None:
+async def test_many_sessions_end_beside_many_doors(here: AccountsStage, knock: Knock) -> None:
     """Nobody is told to try again, and nobody is left inside."""
 
     async def come_in(session: Caller, code: str) -> None:
@@ -174,7 +178,7 @@ async def test_many_sessions_end_beside_many_doors(here: People, knock: Knock) -
     assert [str(row["id"]) for row in left] == [knock.session.credential_id]
 
 
-async def test_who_signs_out_does_so_whatever_else_is_in_the_way(here: People, knock: Knock) -> None:
+async def test_who_signs_out_does_so_whatever_else_is_in_the_way(here: AccountsStage, knock: Knock) -> None:
     """Two wait for each other; whichever is sent back by the database begins again."""
     async with here.db.transaction():
         await here.db.execute("DELETE FROM door_codes")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.accounts.test_sessions import refusal
 from tests.accounts.test_unconfined import UNCONFINED, outcomes
-from tests.support.accounts_stage import PASSWORD, People, people, quick
+from tests.support.accounts_stage import PASSWORD, AccountsStage, accounts_stage, quick
 from torpor.accounts import UserChange
 from torpor.accounts.first_admin import FirstAdmin
 from torpor.store.controller_store import ControllerStore
@@ -16,18 +16,18 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def empty(database_url: str, redis_url: str) -> AsyncIterator[People]:
+async def empty(database_url: str, redis_url: str) -> AsyncIterator[AccountsStage]:
     """An installation without users."""
-    async with people(database_url, redis_url) as known:
+    async with accounts_stage(database_url, redis_url) as known:
         await known.db.execute("DELETE FROM users")
         yield known
 
 
-def first(here: People) -> FirstAdmin:
+def first(here: AccountsStage) -> FirstAdmin:
     return FirstAdmin(here.store, quick())
 
 
-async def test_the_password_works_once_and_the_user_sets_another(empty: People) -> None:
+async def test_the_password_works_once_and_the_user_sets_another(empty: AccountsStage) -> None:
     password = await first(empty).create("eve")
     session = await empty.accounts.recognise(await empty.accounts.sign_in("eve", password))
     assert session.is_admin
@@ -38,19 +38,19 @@ async def test_the_password_works_once_and_the_user_sets_another(empty: People) 
     assert [one["username"] for one in await empty.audited("user.create")][-1] == "eve"
 
 
-async def test_of_two_sign_ins_at_once_one_gets_in(empty: People) -> None:
+async def test_of_two_sign_ins_at_once_one_gets_in(empty: AccountsStage) -> None:
     password = await first(empty).create("eve")
     assert sorted(await outcomes(*(empty.accounts.sign_in("eve", password) for _ in range(2)))) == ["", "bad_credentials"]
 
 
-async def test_only_a_digest_is_stored(empty: People) -> None:
+async def test_only_a_digest_is_stored(empty: AccountsStage) -> None:
     password = await first(empty).create("eve")
     (stored,) = await empty.db.fetch("SELECT to_jsonb(users)::text AS row FROM users")
     assert password not in stored["row"]
     assert "argon2" in stored["row"]
 
 
-async def test_it_is_refused_where_there_is_an_administrator(empty: People) -> None:
+async def test_it_is_refused_where_there_is_an_administrator(empty: AccountsStage) -> None:
     password = await first(empty).create("eve")
     assert await refusal(first(empty).create("ada")) == "admin_exists"
     session = await empty.accounts.recognise(await empty.accounts.sign_in("eve", password))
@@ -61,7 +61,7 @@ async def test_it_is_refused_where_there_is_an_administrator(empty: People) -> N
     assert [one.user.username for one in await empty.accounts.users()] == ["eve"]
 
 
-async def test_who_has_not_set_a_password_gets_another_one_time_password(empty: People) -> None:
+async def test_who_has_not_set_a_password_gets_another_one_time_password(empty: AccountsStage) -> None:
     lost = await first(empty).create("eve")
     second = await first(empty).create("eve")
     assert await refusal(empty.accounts.sign_in("eve", lost)) == "bad_credentials"
@@ -70,12 +70,12 @@ async def test_who_has_not_set_a_password_gets_another_one_time_password(empty: 
     await empty.accounts.sign_in("eve", third)
 
 
-async def test_of_two_at_once_one_is_created(empty: People) -> None:
+async def test_of_two_at_once_one_is_created(empty: AccountsStage) -> None:
     assert sorted(await outcomes(*(first(empty).create(name) for name in ("eve", "ada")))) == ["", "admin_exists"]
     assert len(await empty.accounts.users()) == 1
 
 
-async def test_a_user_who_is_no_administrator_stays_none(here: People) -> None:
+async def test_a_user_who_is_no_administrator_stays_none(here: AccountsStage) -> None:
     await here.sign_up("ada")
     await here.db.execute("DELETE FROM users WHERE username = 'root'")
     assert await refusal(first(here).create("ada")) == "name_taken"
@@ -83,7 +83,7 @@ async def test_a_user_who_is_no_administrator_stays_none(here: People) -> None:
     assert await refusal(first(here).create("Not A Name")) == "bad_username"
 
 
-async def test_a_deactivated_administrator_does_not_count_and_stays_deactivated(here: People) -> None:
+async def test_a_deactivated_administrator_does_not_count_and_stays_deactivated(here: AccountsStage) -> None:
     await here.sign_up("eve", is_admin=True)
     await here.accounts.change_user(here.admin, "eve", UserChange(is_active=False))
     await here.db.execute("DELETE FROM users WHERE username = 'root'")
@@ -91,7 +91,7 @@ async def test_a_deactivated_administrator_does_not_count_and_stays_deactivated(
     await first(here).create("ada")
 
 
-async def test_an_unconfined_installation_stays_one_for_one_user(here: People, database_url: str) -> None:
+async def test_an_unconfined_installation_stays_one_for_one_user(here: AccountsStage, database_url: str) -> None:
     database = await Database.open(database_url, Role.CONTROLLER)
     controllers = ControllerStore(database, provider="fake")
     await here.db.execute("UPDATE users SET is_admin = false")

@@ -8,7 +8,7 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from tests.support.openid_providers import SECRET, Forger, forging_provider, provider_at
-from torpor.accounts.accounts import Identity
+from torpor.accounts.accounts import ProviderIdentity
 from torpor.accounts.openid import KEYS_AGAIN_S, KNOWN_FOR_S, OpenIdProvider
 from torpor.accounts.provider import ProviderOptions, open_provider
 from torpor.domain.errors import Refused, Unavailable
@@ -22,13 +22,13 @@ def forger() -> Iterator[Forger]:
         yield running
 
 
-async def vouched(forger: Forger, **more: Any) -> Identity:
+async def vouched(forger: Forger, **more: Any) -> ProviderIdentity:
     return await provider_at(forger.issuer, **more).vouch("a code", nonce="nonce", verifier="a verifier")
 
 
 async def test_what_is_right_in_every_part_is_believed(forger: Forger) -> None:
     forger.claims = {"preferred_username": "ada", "email": "countess@example.com"}
-    assert await vouched(forger) == Identity(forger.issuer, "1", ("ada", "countess", "1"))
+    assert await vouched(forger) == ProviderIdentity(forger.issuer, "1", ("ada", "countess", "1"))
     (asked,) = forger.asked
     assert (asked["code"], asked["code_verifier"], asked["grant_type"]) == ("a code", "a verifier", "authorization_code")
     assert asked["redirect_uri"].endswith("/oidc/back")

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.accounts_stage import ELSEWHERE, HOME, PASSWORD, People, quick
+from tests.support.accounts_stage import ELSEWHERE, HOME, PASSWORD, AccountsStage, quick
 from tests.support.valkey import until_listened
 from tests.support.waiting import until
-from torpor.accounts import Accounts, Caller, How, UserChange, digest
-from torpor.accounts.accounts import SESSIONS_AT_MOST, Identity
+from torpor.accounts import Accounts, AuthMethod, Caller, UserChange, digest
+from torpor.accounts.accounts import SESSIONS_AT_MOST, ProviderIdentity
 from torpor.bus.login_throttle import OF_ONE_ADDRESS, OF_ONE_NAME, Throttle
 from torpor.bus.revocations import Revocations
 from torpor.domain.access import EVERY_SCOPE
@@ -26,35 +26,35 @@ async def refusal(asked: object) -> str:
     return refused.value.code
 
 
-async def test_a_session_is_its_user_with_every_scope(here: People) -> None:
+async def test_a_session_is_its_user_with_every_scope(here: AccountsStage) -> None:
     user_id = await here.sign_up("ada")
     caller = await here.accounts.recognise(await here.sign_in("ada"), came_from=HOME)
-    assert (caller.user.id, caller.user.username, caller.how, caller.came_from) == (user_id, "ada", How.SESSION, HOME)
+    assert (caller.user.id, caller.user.username, caller.how, caller.came_from) == (user_id, "ada", AuthMethod.SESSION, HOME)
     assert caller.scopes == EVERY_SCOPE
     assert caller.expires_at is not None
     (session,) = await here.accounts.sessions(caller)
     assert (session.id, session.made_from, session.user_agent) == (caller.credential_id, HOME, "a browser")
 
 
-async def test_the_name_is_taken_as_people_type_it(here: People) -> None:
+async def test_the_name_is_taken_as_people_type_it(here: AccountsStage) -> None:
     await here.sign_up("ada")
     assert (await here.accounts.recognise(await here.accounts.sign_in(" Ada ", PASSWORD))).user.username == "ada"
 
 
 @pytest.mark.parametrize(("username", "password"), [("ada", "wrong"), ("ada", ""), ("eve", PASSWORD), ("", PASSWORD)])
-async def test_a_wrong_name_and_a_wrong_password_are_told_alike(here: People, username: str, password: str) -> None:
+async def test_a_wrong_name_and_a_wrong_password_are_told_alike(here: AccountsStage, username: str, password: str) -> None:
     await here.sign_up("ada")
     with pytest.raises(Refused) as refused:
         await here.accounts.sign_in(username, password, came_from=HOME)
     assert (refused.value.code, refused.value.message) == ("bad_credentials", "username or password is wrong")
 
 
-async def test_who_has_no_password_comes_in_by_none(here: People) -> None:
+async def test_who_has_no_password_comes_in_by_none(here: AccountsStage) -> None:
     await here.accounts.create_user(here.admin, "robot")
     assert await refusal(here.accounts.sign_in("robot", "")) == "bad_credentials"
 
 
-async def test_the_database_knows_no_secret(here: People) -> None:
+async def test_the_database_knows_no_secret(here: AccountsStage) -> None:
     """Whoever reads all of it can act as nobody."""
     await here.sign_up("ada")
     token = await here.sign_in("ada")
@@ -73,7 +73,7 @@ async def test_the_database_knows_no_secret(here: People) -> None:
     assert "$argon2id$" in everything
 
 
-async def test_a_session_has_its_end(here: People) -> None:
+async def test_a_session_has_its_end(here: AccountsStage) -> None:
     await here.sign_up("ada")
     token = await here.sign_in("ada")
     caller = await here.accounts.recognise(token)
@@ -86,7 +86,7 @@ async def test_a_session_has_its_end(here: People) -> None:
     assert await here.db.fetchval("SELECT count(*) FROM tokens WHERE digest = $1", digest(token)) == 0
 
 
-async def test_a_session_lives_as_long_as_is_said(here: People) -> None:
+async def test_a_session_lives_as_long_as_is_said(here: AccountsStage) -> None:
     await here.sign_up("ada")
     accounts = here.another_process(session_ttl_s=3600)
     await accounts.recognise(await accounts.sign_in("ada", PASSWORD))
@@ -94,7 +94,7 @@ async def test_a_session_lives_as_long_as_is_said(here: People) -> None:
     assert lives_s == 3600
 
 
-async def test_the_oldest_of_too_many_sessions_makes_room(here: People) -> None:
+async def test_the_oldest_of_too_many_sessions_makes_room(here: AccountsStage) -> None:
     await here.sign_up("ada")
     first = await here.sign_in("ada")
     latest = [await here.sign_in("ada") for _ in range(SESSIONS_AT_MOST)][-1]
@@ -102,7 +102,7 @@ async def test_the_oldest_of_too_many_sessions_makes_room(here: People) -> None:
     assert len(await here.accounts.sessions(await here.accounts.recognise(latest))) == SESSIONS_AT_MOST
 
 
-async def test_a_password_is_hashed_anew_when_its_parameters_have_changed(here: People) -> None:
+async def test_a_password_is_hashed_anew_when_its_parameters_have_changed(here: AccountsStage) -> None:
     await here.sign_up("ada")
     before = await here.db.fetchval("SELECT password FROM users WHERE username = 'ada'")
     stricter = Accounts(here.store, Revocations(here.bus), Throttle(here.bus), passwords=quick(time_cost=2))
@@ -115,11 +115,11 @@ async def test_a_password_is_hashed_anew_when_its_parameters_have_changed(here: 
 # ── guessing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def guess(here: People, username: str, came_from: str) -> str:
+async def guess(here: AccountsStage, username: str, came_from: str) -> str:
     return await refusal(here.accounts.sign_in(username, "wrong", came_from=came_from))
 
 
-async def test_who_guesses_too_often_is_sent_away_and_told_for_how_long(here: People) -> None:
+async def test_who_guesses_too_often_is_sent_away_and_told_for_how_long(here: AccountsStage) -> None:
     await here.sign_up("ada")
     assert [await guess(here, "ada", ELSEWHERE) for _ in range(OF_ONE_NAME)] == ["bad_credentials"] * OF_ONE_NAME
     with pytest.raises(Refused) as refused:
@@ -129,7 +129,7 @@ async def test_who_guesses_too_often_is_sent_away_and_told_for_how_long(here: Pe
     assert 0 < wait_s <= 900
 
 
-async def test_nobody_can_lock_out_somebody_at_another_address(here: People) -> None:
+async def test_nobody_can_lock_out_somebody_at_another_address(here: AccountsStage) -> None:
     await here.sign_up("ada")
     for number in range(3 * OF_ONE_NAME):
         await guess(here, "ada", f"198.51.100.{number % 3}")
@@ -137,7 +137,7 @@ async def test_nobody_can_lock_out_somebody_at_another_address(here: People) -> 
     assert (await here.accounts.recognise(await here.sign_in("ada", came_from=HOME))).user.username == "ada"
 
 
-async def test_one_address_does_not_try_every_name(here: People) -> None:
+async def test_one_address_does_not_try_every_name(here: AccountsStage) -> None:
     await here.sign_up("ada")
     said = [await guess(here, f"user{number}", ELSEWHERE) for number in range(OF_ONE_ADDRESS + 1)]
     assert said == ["bad_credentials"] * OF_ONE_ADDRESS + ["too_many_sign_ins"]
@@ -145,7 +145,7 @@ async def test_one_address_does_not_try_every_name(here: People) -> None:
     await here.sign_in("ada", came_from=HOME)
 
 
-async def test_who_remembers_the_password_in_time_begins_anew(here: People) -> None:
+async def test_who_remembers_the_password_in_time_begins_anew(here: AccountsStage) -> None:
     await here.sign_up("ada")
     for _ in range(3):
         for _ in range(OF_ONE_NAME - 1):
@@ -153,7 +153,7 @@ async def test_who_remembers_the_password_in_time_begins_anew(here: People) -> N
         await here.sign_in("ada")
 
 
-async def test_guessing_at_the_old_password_is_guessing_as_well(here: People) -> None:
+async def test_guessing_at_the_old_password_is_guessing_as_well(here: AccountsStage) -> None:
     await here.sign_up("ada")
     caller = await here.session("ada")
     for _ in range(OF_ONE_NAME):
@@ -165,7 +165,7 @@ async def test_guessing_at_the_old_password_is_guessing_as_well(here: People) ->
 
 
 @contextlib.asynccontextmanager
-async def another_process(here: People) -> AsyncIterator[Accounts]:
+async def another_process(here: AccountsStage) -> AsyncIterator[Accounts]:
     """Which hears of what ends here by Valkey alone."""
     there = here.another_process()
     listening = asyncio.create_task(there.run())
@@ -201,7 +201,7 @@ async def ended(*watching: asyncio.Task[None]) -> None:
         await asyncio.gather(*watching)
 
 
-async def test_a_session_that_ends_ends_everywhere_and_no_other_does(here: People) -> None:
+async def test_a_session_that_ends_ends_everywhere_and_no_other_does(here: AccountsStage) -> None:
     await here.sign_up("ada")
     first, second = await here.session("ada"), await here.session("ada")
     async with another_process(here) as there, watched(there, first, second) as (one, other):
@@ -213,7 +213,7 @@ async def test_a_session_that_ends_ends_everywhere_and_no_other_does(here: Peopl
     assert await refusal(here.accounts.recognise_again(first)) == "unauthorized"
 
 
-async def test_a_deactivated_user_is_out_everywhere(here: People) -> None:
+async def test_a_deactivated_user_is_out_everywhere(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     _, secret = await here.accounts.make_token(session, "robot", EVERY_SCOPE, None)
@@ -230,7 +230,7 @@ async def test_a_deactivated_user_is_out_everywhere(here: People) -> None:
     assert await refusal(here.accounts.recognise_again(session)) == "unauthorized"
 
 
-async def test_who_is_no_administrator_any_more_is_cut_to_come_again_as_what_they_are(here: People) -> None:
+async def test_who_is_no_administrator_any_more_is_cut_to_come_again_as_what_they_are(here: AccountsStage) -> None:
     await here.sign_up("ada", is_admin=True)
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
@@ -240,7 +240,7 @@ async def test_who_is_no_administrator_any_more_is_cut_to_come_again_as_what_the
 
 
 @pytest.mark.parametrize("change", [UserChange(max_running=7), UserChange(is_admin=True)])
-async def test_who_loses_nothing_goes_on(here: People, change: UserChange) -> None:
+async def test_who_loses_nothing_goes_on(here: AccountsStage, change: UserChange) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
@@ -254,7 +254,7 @@ async def test_who_loses_nothing_goes_on(here: People, change: UserChange) -> No
         await ended(one)
 
 
-async def test_a_new_password_ends_every_other_session(here: People) -> None:
+async def test_a_new_password_ends_every_other_session(here: AccountsStage) -> None:
     await here.sign_up("ada")
     mine, other = await here.session("ada"), await here.session("ada")
     async with another_process(here) as there, watched(there, mine, other) as (one, two):
@@ -265,7 +265,7 @@ async def test_a_new_password_ends_every_other_session(here: People) -> None:
     await here.accounts.sign_in("ada", "another password")
 
 
-async def test_a_message_that_is_lost_costs_no_more_than_the_next_look(here: People) -> None:
+async def test_a_message_that_is_lost_costs_no_more_than_the_next_look(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     deaf = here.another_process()
@@ -275,7 +275,7 @@ async def test_a_message_that_is_lost_costs_no_more_than_the_next_look(here: Peo
         await ended(one)
 
 
-async def test_after_a_gap_everybody_is_asked_about_again(here: People) -> None:
+async def test_after_a_gap_everybody_is_asked_about_again(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
@@ -285,7 +285,7 @@ async def test_after_a_gap_everybody_is_asked_about_again(here: People) -> None:
         await ended(one)
 
 
-async def test_a_password_changed_while_somebody_signs_in_with_the_old_one_lets_nobody_in(here: People) -> None:
+async def test_a_password_changed_while_somebody_signs_in_with_the_old_one_lets_nobody_in(here: AccountsStage) -> None:
     await here.sign_up("ada")
 
     class Slow:
@@ -311,17 +311,17 @@ CREATE TRIGGER full_disk BEFORE DELETE ON door_codes FOR EACH STATEMENT EXECUTE 
 """
 
 
-async def test_who_comes_in_comes_in_though_nothing_makes_room(here: People) -> None:
+async def test_who_comes_in_comes_in_though_nothing_makes_room(here: AccountsStage) -> None:
     await here.sign_up("ada")
     await here.db.execute(FULL_DISK)
     with pytest.raises(Unavailable):
         await here.store.delete_expired()
     assert (await here.accounts.recognise(await here.sign_in("ada"))).user.username == "ada"
-    token = await here.accounts.sign_in_with(Identity("https://id.example.com", "1", ("bob",)))
+    token = await here.accounts.sign_in_with(ProviderIdentity("https://id.example.com", "1", ("bob",)))
     assert (await here.accounts.recognise(token)).user.username == "bob"
 
 
-async def test_who_is_sent_away_for_guessing_is_written_down_once(here: People) -> None:
+async def test_who_is_sent_away_for_guessing_is_written_down_once(here: AccountsStage) -> None:
     await here.sign_up("ada")
     for _ in range(OF_ONE_NAME + 5):
         await guess(here, "ada", ELSEWHERE)
@@ -329,7 +329,7 @@ async def test_who_is_sent_away_for_guessing_is_written_down_once(here: People) 
     assert refused == ["bad_credentials"] * OF_ONE_NAME + ["too_many_sign_ins"]
 
 
-async def test_who_came_and_who_did_not_is_written_down(here: People) -> None:
+async def test_who_came_and_who_did_not_is_written_down(here: AccountsStage) -> None:
     user_id = await here.sign_up("ada")
     caller = await here.session("ada")
     await guess(here, "ada", ELSEWHERE)

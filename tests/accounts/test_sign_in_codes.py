@@ -4,31 +4,31 @@ import pytest
 
 from tests.accounts.test_sessions import refusal
 from tests.accounts.test_unconfined import outcomes
-from tests.support.accounts_stage import HOME, PASSWORD, People
-from torpor.accounts import How, UserChange, digest
+from tests.support.accounts_stage import HOME, PASSWORD, AccountsStage
+from torpor.accounts import AuthMethod, UserChange, digest
 
 pytestmark = pytest.mark.anyio
 
 
-async def code_of(here: People, username: str) -> str:
+async def code_of(here: AccountsStage, username: str) -> str:
     return await here.accounts.sign_in_code((await here.accounts.user(username)).user)
 
 
-async def test_a_code_begins_one_session(here: People) -> None:
+async def test_a_code_begins_one_session(here: AccountsStage) -> None:
     code = await code_of(here, "root")
     token = await here.accounts.sign_in_by_code(code, came_from=HOME, user_agent="a browser")
     session = await here.accounts.recognise(token)
-    assert (session.user.username, session.how) == ("root", How.SESSION)
+    assert (session.user.username, session.how) == ("root", AuthMethod.SESSION)
     assert await refusal(here.accounts.sign_in_by_code(code)) == "bad_sign_in_link"
     assert [one["detail"]["by"] for one in await here.audited("session.begin")] == ["link"]
 
 
-async def test_of_two_browsers_at_once_one_is_signed_in(here: People) -> None:
+async def test_of_two_browsers_at_once_one_is_signed_in(here: AccountsStage) -> None:
     code = await code_of(here, "root")
     assert sorted(await outcomes(*(here.accounts.sign_in_by_code(code) for _ in range(2)))) == ["", "bad_sign_in_link"]
 
 
-async def test_only_its_digest_is_stored_and_it_is_no_token(here: People) -> None:
+async def test_only_its_digest_is_stored_and_it_is_no_token(here: AccountsStage) -> None:
     code = await code_of(here, "root")
     (row,) = await here.db.fetch("SELECT * FROM sign_in_codes")
     assert row["digest"] == digest(code)
@@ -36,7 +36,7 @@ async def test_only_its_digest_is_stored_and_it_is_no_token(here: People) -> Non
     assert await refusal(here.accounts.recognise(code)) == "unauthorized"
 
 
-async def test_an_expired_code_is_refused_and_removed(here: People) -> None:
+async def test_an_expired_code_is_refused_and_removed(here: AccountsStage) -> None:
     code = await code_of(here, "root")
     await here.db.execute("UPDATE sign_in_codes SET expires_at = clock_timestamp()")
     assert await refusal(here.accounts.sign_in_by_code(code)) == "bad_sign_in_link"
@@ -45,7 +45,7 @@ async def test_an_expired_code_is_refused_and_removed(here: People) -> None:
 
 
 @pytest.mark.parametrize("change", [UserChange(password=PASSWORD), UserChange(is_active=False)])
-async def test_a_code_ends_with_the_sessions_of_its_user(here: People, change: UserChange) -> None:
+async def test_a_code_ends_with_the_sessions_of_its_user(here: AccountsStage, change: UserChange) -> None:
     await here.sign_up("ada")
     code = await code_of(here, "ada")
     await here.accounts.change_user(here.admin, "ada", change)

@@ -3,21 +3,21 @@
 import pytest
 
 from tests.accounts.test_sessions import another_process, ended, refusal, watched
-from tests.support.accounts_stage import HOME, People
-from torpor.accounts import TOKEN_PREFIX, Caller, How, digest
-from torpor.accounts.accounts import TOKENS_AT_MOST, Identity
+from tests.support.accounts_stage import HOME, AccountsStage
+from torpor.accounts import TOKEN_PREFIX, AuthMethod, Caller, digest
+from torpor.accounts.accounts import TOKENS_AT_MOST, ProviderIdentity
 from torpor.domain.access import EVERY_SCOPE, Scope
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_token_is_its_user_with_the_scopes_it_was_made_with(here: People) -> None:
+async def test_a_token_is_its_user_with_the_scopes_it_was_made_with(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     made, secret = await here.accounts.make_token(session, " robot ", {Scope.READ, Scope.USE}, 3600)
     assert secret.startswith(TOKEN_PREFIX)
     caller = await here.accounts.recognise(secret)
-    assert (caller.how, caller.label, caller.credential_id) == (How.TOKEN, "robot", made.id)
+    assert (caller.how, caller.label, caller.credential_id) == (AuthMethod.TOKEN, "robot", made.id)
     assert caller.scopes == {Scope.READ, Scope.USE}
     assert made.expires_at is not None
     assert (made.expires_at - made.created_at).total_seconds() == 3600
@@ -25,12 +25,12 @@ async def test_a_token_is_its_user_with_the_scopes_it_was_made_with(here: People
     assert [one.id for one in await here.accounts.sessions(session)] == [session.credential_id]
 
 
-async def test_a_scope_nobody_knows_grants_nothing(here: People) -> None:
+async def test_a_scope_nobody_knows_grants_nothing(here: AccountsStage) -> None:
     await here.db.execute("UPDATE tokens SET scopes = '{read,teleport}'")
     assert (await here.accounts.recognise("torpor_root")).scopes == {Scope.READ}
 
 
-async def test_a_token_makes_none_that_may_more_than_itself(here: People) -> None:
+async def test_a_token_makes_none_that_may_more_than_itself(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     _, secret = await here.accounts.make_token(session, "small", {Scope.READ, Scope.ACCOUNT}, None)
@@ -52,17 +52,17 @@ async def test_a_token_makes_none_that_may_more_than_itself(here: People) -> Non
     ],
 )
 async def test_a_token_that_says_too_little_is_not_made(
-    here: People, label: str, scopes: frozenset[Scope], lives_s: float | None
+    here: AccountsStage, label: str, scopes: frozenset[Scope], lives_s: float | None
 ) -> None:
     assert await refusal(here.accounts.make_token(here.admin, label, scopes, lives_s)) == "bad_token"
 
 
-async def test_an_expired_token_lets_nobody_in(here: People) -> None:
+async def test_an_expired_token_lets_nobody_in(here: AccountsStage) -> None:
     await here.db.execute("UPDATE tokens SET expires_at = now() - interval '1 second'")
     assert await refusal(here.accounts.recognise("torpor_root")) == "unauthorized"
 
 
-async def test_a_revoked_token_lets_nobody_in_and_is_only_its_owners_to_revoke(here: People) -> None:
+async def test_a_revoked_token_lets_nobody_in_and_is_only_its_owners_to_revoke(here: AccountsStage) -> None:
     await here.sign_up("ada")
     await here.sign_up("bob")
     ada, bob = await here.session("ada"), await here.session("bob")
@@ -77,12 +77,12 @@ async def test_a_revoked_token_lets_nobody_in_and_is_only_its_owners_to_revoke(h
     assert [one["detail"]["label"] for one in await here.audited("token.revoke")] == ["robot"]
 
 
-async def test_signing_out_with_a_token_leaves_it(here: People) -> None:
+async def test_signing_out_with_a_token_leaves_it(here: AccountsStage) -> None:
     await here.accounts.sign_out(here.admin)
     assert (await here.accounts.recognise("torpor_root")).user == here.admin.user
 
 
-async def test_there_are_not_more_tokens_than_somebody_can_look_through(here: People) -> None:
+async def test_there_are_not_more_tokens_than_somebody_can_look_through(here: AccountsStage) -> None:
     await here.sign_up("ada")
     ada = await here.session("ada")
     for number in range(TOKENS_AT_MOST):
@@ -90,7 +90,7 @@ async def test_there_are_not_more_tokens_than_somebody_can_look_through(here: Pe
     assert await refusal(here.accounts.make_token(ada, "one more", {Scope.READ}, None)) == "too_many_tokens"
 
 
-async def test_it_is_told_when_a_token_was_last_used(here: People) -> None:
+async def test_it_is_told_when_a_token_was_last_used(here: AccountsStage) -> None:
     await here.sign_up("ada")
     ada = await here.session("ada")
     made, secret = await here.accounts.make_token(ada, "robot", {Scope.READ}, None)
@@ -103,7 +103,7 @@ async def test_it_is_told_when_a_token_was_last_used(here: People) -> None:
     assert (await here.accounts.tokens(ada))[0].last_used_at == used.last_used_at
 
 
-async def test_the_machines_own_token_is_good_for_everything_and_replaces_the_one_before(here: People) -> None:
+async def test_the_machines_own_token_is_good_for_everything_and_replaces_the_one_before(here: AccountsStage) -> None:
     user = here.admin.user
     await here.db.execute("UPDATE tokens SET scopes = '{}', expires_at = now() WHERE digest = $1", digest("torpor_root"))
     await here.accounts.ensure_token(user, "test", "torpor_root")
@@ -113,7 +113,7 @@ async def test_the_machines_own_token_is_good_for_everything_and_replaces_the_on
     assert (await here.accounts.recognise("torpor_other")).user == user
 
 
-async def test_a_token_makes_none_that_lives_longer_than_itself(here: People) -> None:
+async def test_a_token_makes_none_that_lives_longer_than_itself(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     short, secret = await here.accounts.make_token(session, "short", EVERY_SCOPE, 60)
@@ -130,7 +130,7 @@ async def test_a_token_makes_none_that_lives_longer_than_itself(here: People) ->
     assert (await here.accounts.make_token(here.admin, "lasting", {Scope.READ}, None))[0].expires_at is None
 
 
-async def test_what_was_revoked_meanwhile_makes_no_token(here: People) -> None:
+async def test_what_was_revoked_meanwhile_makes_no_token(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     made, secret = await here.accounts.make_token(session, "stolen", EVERY_SCOPE, None)
@@ -140,7 +140,7 @@ async def test_what_was_revoked_meanwhile_makes_no_token(here: People) -> None:
     assert await here.accounts.tokens(session) == []
 
 
-async def descendants(here: People) -> tuple[Caller, list[Caller]]:
+async def descendants(here: AccountsStage) -> tuple[Caller, list[Caller]]:
     """A session, and tokens of which each but the first was created with the one before."""
     await here.sign_up("ada")
     session = await here.session("ada")
@@ -151,7 +151,7 @@ async def descendants(here: People) -> tuple[Caller, list[Caller]]:
     return session, chain[1:]
 
 
-async def test_a_revoked_token_takes_the_tokens_created_with_it_along_and_closes_what_is_open(here: People) -> None:
+async def test_a_revoked_token_takes_the_tokens_created_with_it_along_and_closes_what_is_open(here: AccountsStage) -> None:
     session, (first, second, third) = await descendants(here)
     other, _ = await here.accounts.make_token(session, "other", {Scope.READ}, None)
     async with another_process(here) as there, watched(there, session, first, second, third) as (open_session, *open_tokens):
@@ -165,14 +165,14 @@ async def test_a_revoked_token_takes_the_tokens_created_with_it_along_and_closes
     assert sorted(entry["detail"]["also_revoked"]) == sorted([second.credential_id, third.credential_id])
 
 
-async def test_the_creator_of_a_revoked_token_stays(here: People) -> None:
+async def test_the_creator_of_a_revoked_token_stays(here: AccountsStage) -> None:
     session, (first, second, third) = await descendants(here)
     await here.accounts.revoke(session, second.credential_id)
     assert await refusal(here.accounts.recognise_again(third)) == "unauthorized"
     assert [one.id for one in await here.accounts.tokens(session)] == [first.credential_id]
 
 
-async def test_a_token_that_ends_everything_else_stays_without_its_creator(here: People) -> None:
+async def test_a_token_that_ends_everything_else_stays_without_its_creator(here: AccountsStage) -> None:
     session, (first, second, third) = await descendants(here)
     await here.accounts.end_all(second, "ada")
     await here.accounts.recognise_again(second)
@@ -180,7 +180,7 @@ async def test_a_token_that_ends_everything_else_stays_without_its_creator(here:
         assert await refusal(here.accounts.recognise_again(caller)) == "unauthorized"
 
 
-async def test_a_replaced_token_of_the_machine_takes_the_tokens_created_with_it_along(here: People) -> None:
+async def test_a_replaced_token_of_the_machine_takes_the_tokens_created_with_it_along(here: AccountsStage) -> None:
     _, secret = await here.accounts.make_token(here.admin, "child", {Scope.READ}, None)
     child = await here.accounts.recognise(secret)
     async with another_process(here) as there, watched(there, child) as (open_child,):
@@ -189,23 +189,25 @@ async def test_a_replaced_token_of_the_machine_takes_the_tokens_created_with_it_
     assert await refusal(here.accounts.recognise(secret)) == "unauthorized"
 
 
-async def test_a_token_gets_no_scope_that_its_creator_has_lost_meanwhile(here: People) -> None:
+async def test_a_token_gets_no_scope_that_its_creator_has_lost_meanwhile(here: AccountsStage) -> None:
     """The caller was recognised while the token still had it."""
     await here.db.execute("UPDATE tokens SET scopes = '{read,account}' WHERE digest = $1", digest("torpor_root"))
     assert await refusal(here.accounts.make_token(here.admin, "more", {Scope.MANAGE}, None)) == "scope_missing"
     await here.accounts.make_token(here.admin, "same", {Scope.READ}, None)
 
 
-async def test_a_token_sets_no_password(here: People) -> None:
+async def test_a_token_sets_no_password(here: AccountsStage) -> None:
     """Who never had one would be asked for none, and whoever holds the token would be a person from then on."""
-    session = await here.accounts.recognise(await here.accounts.sign_in_with(Identity("https://id.example.com", "1", ("ada",))))
+    session = await here.accounts.recognise(
+        await here.accounts.sign_in_with(ProviderIdentity("https://id.example.com", "1", ("ada",)))
+    )
     _, secret = await here.accounts.make_token(session, "robot", {Scope.ACCOUNT}, None)
     robot = await here.accounts.recognise(secret)
     assert await refusal(here.accounts.change_password(robot, None, "a first password")) == "forbidden"
     assert await refusal(here.accounts.sign_in("ada", "a first password")) == "bad_credentials"
 
 
-async def test_an_administrators_token_is_no_administrator_unless_it_was_made_for_that(here: People) -> None:
+async def test_an_administrators_token_is_no_administrator_unless_it_was_made_for_that(here: AccountsStage) -> None:
     assert here.admin.is_admin
     _, secret = await here.accounts.make_token(here.admin, "robot", EVERY_SCOPE - {Scope.ADMIN}, None)
     robot = await here.accounts.recognise(secret)

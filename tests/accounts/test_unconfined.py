@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.accounts.test_sessions import refusal
-from tests.support.accounts_stage import PASSWORD, People
+from tests.support.accounts_stage import PASSWORD, AccountsStage
 from torpor.accounts import UserChange
-from torpor.accounts.accounts import Identity
+from torpor.accounts.accounts import ProviderIdentity
 from torpor.domain.errors import Refused
-from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 ISSUER = "https://id.example.com"
 WORLD = "fake:of this test"
-UNCONFINED = ControllerConfinement((Missing("network", "no bubblewrap", "apt-get install bubblewrap"),))
+UNCONFINED = ControllerConfinement((MissingProtection("network", "no bubblewrap", "apt-get install bubblewrap"),))
 ACCEPTED = replace(UNCONFINED, is_accepted=True)
 
 
@@ -35,7 +35,7 @@ async def join(controllers: ControllerStore, node_id: str, confinement: Controll
     return await controllers.join(node_id, WORLD, expiry_s=expiry_s, confinement=confinement)
 
 
-async def usernames(here: People) -> list[str]:
+async def usernames(here: AccountsStage) -> list[str]:
     return [one.user.username for one in await here.accounts.users()]
 
 
@@ -48,7 +48,7 @@ async def outcomes(*asked: Awaitable[Any]) -> Sequence[str]:
 
 @pytest.mark.parametrize("others", [(), (CONFINED,), (ACCEPTED,)])
 async def test_one_unconfined_controller_is_enough_to_refuse_a_second_user(
-    here: People, controllers: ControllerStore, others: tuple[ControllerConfinement, ...]
+    here: AccountsStage, controllers: ControllerStore, others: tuple[ControllerConfinement, ...]
 ) -> None:
     for number, other in enumerate(others):
         await join(controllers, f"other-{number}", other)
@@ -59,14 +59,14 @@ async def test_one_unconfined_controller_is_enough_to_refuse_a_second_user(
     assert await refusal(here.accounts.create_user(here.admin, "root")) == "name_taken"
 
 
-async def test_confined_and_accepted_controllers_refuse_nobody(here: People, controllers: ControllerStore) -> None:
+async def test_confined_and_accepted_controllers_refuse_nobody(here: AccountsStage, controllers: ControllerStore) -> None:
     await join(controllers, "good", CONFINED)
     await join(controllers, "accepted", ACCEPTED)
     await here.sign_up("ada")
     assert await usernames(here) == ["ada", "root"]
 
 
-async def test_a_controller_that_is_gone_does_not_count(here: People, controllers: ControllerStore) -> None:
+async def test_a_controller_that_is_gone_does_not_count(here: AccountsStage, controllers: ControllerStore) -> None:
     life = await join(controllers, "bare", UNCONFINED)
     await here.db.execute("UPDATE controllers SET expires_at = now() - interval '1 second'")
     await here.sign_up("ada")
@@ -74,12 +74,12 @@ async def test_a_controller_that_is_gone_does_not_count(here: People, controller
     await controllers.leave(life)
 
 
-async def test_the_engine_of_this_process_counts_while_its_controller_does_not_live(here: People) -> None:
+async def test_the_engine_of_this_process_counts_while_its_controller_does_not_live(here: AccountsStage) -> None:
     accounts = here.another_process(confinement=UNCONFINED)
     assert await refusal(accounts.create_user(here.admin, "ada")) == "unconfined"
 
 
-async def test_only_users_who_can_sign_in_count(here: People, controllers: ControllerStore) -> None:
+async def test_only_users_who_can_sign_in_count(here: AccountsStage, controllers: ControllerStore) -> None:
     await here.sign_up("ada")
     await here.accounts.change_user(here.admin, "ada", UserChange(is_active=False))
     await join(controllers, "bare", UNCONFINED)
@@ -88,8 +88,8 @@ async def test_only_users_who_can_sign_in_count(here: People, controllers: Contr
     assert not (await here.accounts.user("ada")).user.is_active
 
 
-async def test_a_provider_makes_no_second_user(here: People, controllers: ControllerStore) -> None:
-    ada, grace = Identity(ISSUER, "1", ("ada",)), Identity(ISSUER, "2", ("grace",))
+async def test_a_provider_makes_no_second_user(here: AccountsStage, controllers: ControllerStore) -> None:
+    ada, grace = ProviderIdentity(ISSUER, "1", ("ada",)), ProviderIdentity(ISSUER, "2", ("grace",))
     await here.accounts.sign_in_with(ada)
     await here.db.execute("UPDATE users SET is_active = false WHERE username = 'root'")
     await join(controllers, "bare", UNCONFINED)
@@ -100,23 +100,23 @@ async def test_a_provider_makes_no_second_user(here: People, controllers: Contro
     await here.accounts.sign_in_with(ada)
 
 
-async def test_the_file_with_the_credentials_makes_no_second_user(here: People, controllers: ControllerStore) -> None:
+async def test_the_file_with_the_credentials_makes_no_second_user(here: AccountsStage, controllers: ControllerStore) -> None:
     await join(controllers, "bare", UNCONFINED)
     assert await refusal(here.accounts.ensure_admin("admin", PASSWORD)) == "unconfined"
     assert (await here.accounts.ensure_admin("root", PASSWORD)).username == "root"
 
 
-async def test_of_many_first_users_at_once_one_is_created(here: People, controllers: ControllerStore) -> None:
+async def test_of_many_first_users_at_once_one_is_created(here: AccountsStage, controllers: ControllerStore) -> None:
     await here.db.execute("UPDATE users SET is_active = false")
     await join(controllers, "bare", UNCONFINED)
-    by_provider = [here.accounts.sign_in_with(Identity(ISSUER, str(one), (f"eve-{one}",))) for one in range(4)]
+    by_provider = [here.accounts.sign_in_with(ProviderIdentity(ISSUER, str(one), (f"eve-{one}",))) for one in range(4)]
     by_admin = [here.accounts.create_user(here.admin, f"fay-{one}") for one in range(4)]
     assert sorted(await outcomes(*by_provider, *by_admin)) == ["", *["unconfined"] * 7]
     assert await here.db.fetchval("SELECT count(*) FROM users WHERE is_active") == 1
 
 
 async def test_a_second_user_and_an_unconfined_controller_do_not_slip_in_beside_each_other(
-    here: People, controllers: ControllerStore
+    here: AccountsStage, controllers: ControllerStore
 ) -> None:
     for number in range(10):
         name = f"ada-{number}"

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from tests.api.unasked import NO_COLLECTING, NO_EVENTS
-from tests.support.accounts_stage import HOME, PASSWORD, People, people
+from tests.support.accounts_stage import HOME, PASSWORD, AccountsStage, accounts_stage
 from torpor.accounts.provider import Provider
 from torpor.api.app import Health, make_app
 from torpor.domain.hostnames import Hosts
@@ -24,7 +24,7 @@ SECURE = Hosts("https://torpor.example.com", "work.example.com")
 
 @dataclass(frozen=True)
 class Platform:
-    people: People
+    people: AccountsStage
     hosts: Hosts
     stranger: Callable[..., httpx2.AsyncClient]
     """A browser that was never here; each call makes another."""
@@ -45,7 +45,7 @@ async def platform(
     database_url: str, redis_url: str, *, hosts: Hosts = PLAIN, provider: Provider | None = None
 ) -> AsyncIterator[Platform]:
     async with contextlib.AsyncExitStack() as stack:
-        known = await stack.enter_async_context(people(database_url, redis_url))
+        known = await stack.enter_async_context(accounts_stage(database_url, redis_url))
         wishes = Wishes(
             ServiceStore(known.database),
             limits=RunningLimits(per_user=9, overall=9),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.live_api import Live, live
-from torpor.domain.audit import Action
+from tests.support.live_api import LiveApi, live_api
+from torpor.domain.audit import AuditAction
 from torpor.ports import Container, Home, Limits, Program
 from torpor.testing.fake_runtime import FakeContainer
 
@@ -20,12 +20,12 @@ ERROR = (
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         yield made
 
 
-async def audited(here: Live, by: str = "root", **asked: Any) -> list[Any]:
+async def audited(here: LiveApi, by: str = "root", **asked: Any) -> list[Any]:
     query = "&".join(f"{name}={value}" for name, value in asked.items())
     answer = await here.call("GET", f"/audit?{query}", by=by)
     assert answer.status_code == 200, answer.text
@@ -33,7 +33,7 @@ async def audited(here: Live, by: str = "root", **asked: Any) -> list[Any]:
     return items
 
 
-async def test_every_deed_with_a_workspace_is_written_down_once(here: Live) -> None:
+async def test_every_deed_with_a_workspace_is_written_down_once(here: LiveApi) -> None:
     made = (await here.call("POST", "/workspaces", {"name": "demo", "desired_state": "STANDBY"})).json()
     demo = made["id"]
     await here.call("PATCH", "/workspaces/demo", {"name": "other", "standby_ttl": 60, "desired_state": "RUNNING"})
@@ -55,35 +55,39 @@ async def test_every_deed_with_a_workspace_is_written_down_once(here: Live) -> N
 
     lines = list(reversed(await audited(here, workspace=demo)))
     assert [(line["action"], line["username"], line["detail"]) for line in lines] == [
-        (Action.WORKSPACE_CREATE, "ada", {"template": made["template"], "desired_state": "STANDBY"}),
-        (Action.WORKSPACE_CHANGE, "ada", {"name": "other", "standby_ttl": 60}),
-        (Action.WORKSPACE_WISH, "ada", {"desired_state": "RUNNING"}),
-        (Action.WORKSPACE_HOLD, "ada", {"reason": "a build", "seconds": 60}),
-        (Action.WORKSPACE_UNHOLD, "ada", {"ended": 1}),
-        (Action.WORKSPACE_SHARE, "ada", {"username": "bob", "role": "use"}),
-        (Action.WORKSPACE_UNSHARE, "ada", {"username": "bob"}),
-        (Action.WORKSPACE_RECOVER, "root", {"reason": "ActionFailed", "archive_key": None, "empty": False, "accept": False}),
-        (Action.WORKSPACE_EXEC, "ada", {"program": "psql"}),
-        (Action.WORKSPACE_WISH, "ada", {"desired_state": "STANDBY"}),
-        (Action.WORKSPACE_WAKE, "ada", {}),
-        (Action.WORKSPACE_DELETE, "ada", {"purge": False}),
-        (Action.WORKSPACE_UNDELETE, "ada", {}),
+        (AuditAction.WORKSPACE_CREATE, "ada", {"template": made["template"], "desired_state": "STANDBY"}),
+        (AuditAction.WORKSPACE_CHANGE, "ada", {"name": "other", "standby_ttl": 60}),
+        (AuditAction.WORKSPACE_WISH, "ada", {"desired_state": "RUNNING"}),
+        (AuditAction.WORKSPACE_HOLD, "ada", {"reason": "a build", "seconds": 60}),
+        (AuditAction.WORKSPACE_UNHOLD, "ada", {"ended": 1}),
+        (AuditAction.WORKSPACE_SHARE, "ada", {"username": "bob", "role": "use"}),
+        (AuditAction.WORKSPACE_UNSHARE, "ada", {"username": "bob"}),
+        (
+            AuditAction.WORKSPACE_RECOVER,
+            "root",
+            {"reason": "ActionFailed", "archive_key": None, "empty": False, "accept": False},
+        ),
+        (AuditAction.WORKSPACE_EXEC, "ada", {"program": "psql"}),
+        (AuditAction.WORKSPACE_WISH, "ada", {"desired_state": "STANDBY"}),
+        (AuditAction.WORKSPACE_WAKE, "ada", {}),
+        (AuditAction.WORKSPACE_DELETE, "ada", {"purge": False}),
+        (AuditAction.WORKSPACE_UNDELETE, "ada", {}),
     ]
     assert {(line["workspace_id"], line["how"], line["outcome"]) for line in lines} == {(demo, "TOKEN", "ok")}
     assert [line["workspace"] for line in lines] == ["demo"] * 3 + ["other"] * 10
 
 
-async def test_what_an_operator_does_is_written_down(here: Live) -> None:
+async def test_what_an_operator_does_is_written_down(here: LiveApi) -> None:
     await here.db.execute("INSERT INTO latches (provider, since, expected, missing) VALUES ('fake', now(), 9, 9)")
     assert (await here.call("POST", "/latches/fake/release", by="root")).status_code == 204
     assert (await here.call("POST", "/gc", by="root")).status_code == 202
     assert [(line["action"], line["detail"]) for line in await audited(here)] == [
-        (Action.GC_REQUEST, {}),
-        (Action.LATCH_RELEASE, {"provider": "fake"}),
+        (AuditAction.GC_REQUEST, {}),
+        (AuditAction.LATCH_RELEASE, {"provider": "fake"}),
     ]
 
 
-async def test_what_was_refused_was_not_done(here: Live) -> None:
+async def test_what_was_refused_was_not_done(here: LiveApi) -> None:
     await here.create("demo")
     await here.create("taken")
     for method, target, body, by in (
@@ -99,7 +103,7 @@ async def test_what_was_refused_was_not_done(here: Live) -> None:
     assert await audited(here) == []
 
 
-async def test_from_where(here: Live) -> None:
+async def test_from_where(here: LiveApi) -> None:
     await here.call(
         "POST", "/workspaces", {"name": "demo", "desired_state": "STANDBY"}, headers={"X-Forwarded-For": "192.0.2.7"}
     )
@@ -107,7 +111,7 @@ async def test_from_where(here: Live) -> None:
     assert (line["came_from"], line["token_label"]) == ("192.0.2.7", "test")
 
 
-async def test_everybody_sees_what_is_theirs(here: Live) -> None:
+async def test_everybody_sees_what_is_theirs(here: LiveApi) -> None:
     """What they did, and what was done to what they own: by whom, but not from where."""
     said = {"X-Forwarded-For": "192.0.2.7"}
     await here.create("adas")
@@ -131,7 +135,7 @@ async def test_everybody_sees_what_is_theirs(here: Live) -> None:
     assert await audited(here, username="nobody") == []
 
 
-async def test_pages_of_it_have_everything_once(here: Live) -> None:
+async def test_pages_of_it_have_everything_once(here: LiveApi) -> None:
     await here.create("demo")
     for number in range(7):
         await here.call("PATCH", "/workspaces/demo", {"standby_ttl": 60 + number})
@@ -146,7 +150,7 @@ async def test_pages_of_it_have_everything_once(here: Live) -> None:
     assert seen == list(range(66, 59, -1))
 
 
-async def test_a_cursor_that_nobody_gave_out(here: Live) -> None:
+async def test_a_cursor_that_nobody_gave_out(here: LiveApi) -> None:
     await here.create("demo")
     none = [
         "x",
@@ -165,7 +169,7 @@ async def test_a_cursor_that_nobody_gave_out(here: Live) -> None:
             assert (refused.status_code, refused.json()["code"]) == (422, "bad_cursor"), (target, cursor)
 
 
-async def test_pages_of_operations_have_everything_once(here: Live) -> None:
+async def test_pages_of_operations_have_everything_once(here: LiveApi) -> None:
     workspace_id = uuid.UUID(await here.create("demo"))
     for number in range(5):
         for attempt in (1, 2):

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.live_api import Live, live
+from tests.support.live_api import LiveApi, live_api
 
 pytestmark = pytest.mark.anyio
 
@@ -13,17 +13,17 @@ STASH = ["git", "stash"]
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         yield made
 
 
-async def test_without_a_word_it_is_the_templates(here: Live) -> None:
+async def test_without_a_word_it_is_the_templates(here: LiveApi) -> None:
     made = (await here.call("POST", "/workspaces", BODY)).json()
     assert (made["before_sleep"], made["runs_before_sleep"]) == (None, False)
 
 
-async def test_it_is_created_changed_switched_off_and_given_back(here: Live) -> None:
+async def test_it_is_created_changed_switched_off_and_given_back(here: LiveApi) -> None:
     made = await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH})
     assert (made.status_code, made.json()["before_sleep"]) == (201, STASH)
     for given in (["sync"], [], None, ["{home}", "$HOME", ""]):
@@ -32,7 +32,7 @@ async def test_it_is_created_changed_switched_off_and_given_back(here: Live) -> 
         assert (await here.call("GET", "/workspaces/demo")).json()["before_sleep"] == given
 
 
-async def test_what_is_not_named_stays(here: Live) -> None:
+async def test_what_is_not_named_stays(here: LiveApi) -> None:
     await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH})
     changed = await here.call("PATCH", "/workspaces/demo", {"standby_ttl": 77})
     assert (changed.json()["standby_ttl"], changed.json()["before_sleep"]) == (77, STASH)
@@ -49,7 +49,7 @@ async def test_what_is_not_named_stays(here: Live) -> None:
         ([7], "bad_request"),
     ],
 )
-async def test_what_cannot_be_run_is_refused_and_nothing_changes(here: Live, given: object, code: str) -> None:
+async def test_what_cannot_be_run_is_refused_and_nothing_changes(here: LiveApi, given: object, code: str) -> None:
     await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH})
     created = await here.call("POST", "/workspaces", {**BODY, "name": "other", "before_sleep": given})
     assert (created.status_code, created.json()["code"]) == (422, code)
@@ -61,7 +61,7 @@ async def test_what_cannot_be_run_is_refused_and_nothing_changes(here: Live, giv
     assert (kept["before_sleep"], kept["standby_ttl"]) == (STASH, 300)
 
 
-async def test_a_key_is_for_one_command(here: Live) -> None:
+async def test_a_key_is_for_one_command(here: LiveApi) -> None:
     key = {"Idempotency-Key": "one"}
     first = await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH}, headers=key)
     again = await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH}, headers=key)
@@ -70,7 +70,7 @@ async def test_a_key_is_for_one_command(here: Live) -> None:
         assert (await here.call("POST", "/workspaces", other, headers=key)).json()["code"] == "key_reused"
 
 
-async def test_the_audit_log_names_the_program_and_not_its_arguments(here: Live) -> None:
+async def test_the_audit_log_names_the_program_and_not_its_arguments(here: LiveApi) -> None:
     await here.call("POST", "/workspaces", BODY)
     await here.call("PATCH", "/workspaces/demo", {"before_sleep": ["curl", "--user", "ada:secret"]})
     said = await here.db.fetchval("SELECT detail::text FROM audit WHERE action = 'workspace.change'")

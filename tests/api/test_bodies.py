@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.live_api import Live, calling, live
+from tests.support.live_api import LiveApi, calling, live_api
 from torpor.api import bodies
 from torpor.api.bodies import LONGEST_BYTES, LONGEST_EXEC_BYTES, LONGEST_SIGN_IN_BYTES
 
@@ -21,12 +21,12 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as running:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as running:
         yield running
 
 
-async def test_what_is_too_long_is_refused_and_what_is_not_is_read(here: Live) -> None:
+async def test_what_is_too_long_is_refused_and_what_is_not_is_read(here: LiveApi) -> None:
     async def long_without_saying_so() -> AsyncIterator[bytes]:
         yield b'{"username": "'
         for _ in range(LONGEST_SIGN_IN_BYTES // 2**10 + 1):
@@ -54,10 +54,10 @@ async def test_what_is_too_long_is_refused_and_what_is_not_is_read(here: Live) -
     ],
 )
 def test_each_call_has_its_limit(path: str, longest: int) -> None:
-    assert bodies.longest_bytes(path) == longest
+    assert bodies.max_body_bytes(path) == longest
 
 
-async def test_sixteen_megabytes_to_sign_in_hold_nothing_up(here: Live) -> None:
+async def test_sixteen_megabytes_to_sign_in_hold_nothing_up(here: LiveApi) -> None:
     """It took 15 s to parse them, and proxy and controller stood still."""
     nested = b"[" + b"[]," * (2**24 // 3) + b"[]]"
 
@@ -92,7 +92,7 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[int, str]:
     return int(head.split()[1]), json.loads(body)["code"]
 
 
-async def test_a_caller_is_known_before_the_body_is_read(here: Live) -> None:
+async def test_a_caller_is_known_before_the_body_is_read(here: LiveApi) -> None:
     for call, authorization, expected in (
         ("POST /api/v1/workspaces", "", (401, "unauthorized")),
         ("POST /api/v1/workspaces/demo/exec", "\nAuthorization: Bearer wrong", (401, "unauthorized")),
@@ -105,7 +105,7 @@ async def test_a_caller_is_known_before_the_body_is_read(here: Live) -> None:
         writer.close()
 
 
-async def test_a_body_that_does_not_arrive_in_time_is_refused(here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_arrive_in_time_is_refused(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "WITHIN_S", 0.2)
     head = "POST /api/v1/login HTTP/1.1\nHost: localhost\nContent-Type: application/json\nContent-Length: 100"
     reader, writer = await raw(here.path, head, b"{")
@@ -136,7 +136,7 @@ EXPENSIVE = {
 }
 
 
-async def test_the_most_expensive_bodies_do_not_hold_the_loop(here: Live) -> None:
+async def test_the_most_expensive_bodies_do_not_hold_the_loop(here: LiveApi) -> None:
     """It took 100 ms to parse 64 KiB of lists, and an answer of 600 KB named each of 6,500 unknown names."""
 
     async def longest_turn_s(until: asyncio.Event) -> float:
@@ -177,13 +177,13 @@ async def test_the_most_expensive_bodies_do_not_hold_the_loop(here: Live) -> Non
 )
 @pytest.mark.parametrize("indent", [None, 4])
 def test_what_people_send_is_parsed(body: object, indent: int | None) -> None:
-    assert bodies.why_not_parsed(json.dumps(body, indent=indent).encode()) is None
-    assert bodies.why_not_parsed(json.dumps(body, indent=indent, ensure_ascii=False).encode()) is None
+    assert bodies.body_fault(json.dumps(body, indent=indent).encode()) is None
+    assert bodies.body_fault(json.dumps(body, indent=indent, ensure_ascii=False).encode()) is None
 
 
 @given(st.text(alphabet='"\\[]{},:1 a', max_size=40), st.integers(0, 2 * bodies.MOST_STRUCTURE_BYTES))
 def test_brackets_count_outside_of_strings_alone(text: str, count: int) -> None:
     inside = json.dumps([text, "[" * count, text])
-    assert bodies.why_not_parsed(inside.encode()) is None
+    assert bodies.body_fault(inside.encode()) is None
     outside = json.dumps([text]) + " " + "[" * count
-    assert (bodies.why_not_parsed(outside.encode()) is None) is (count + 2 <= bodies.MOST_STRUCTURE_BYTES)
+    assert (bodies.body_fault(outside.encode()) is None) is (count + 2 <= bodies.MOST_STRUCTURE_BYTES)

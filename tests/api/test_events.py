@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.support.live_api import PATIENCE_S, TERM, Client, Received, background, live
+from tests.support.live_api import PATIENCE_S, TERM, Client, Received, background, live_api
 from tests.support.waiting import until
 from torpor import metrics
 from torpor.accounts import UserChange
@@ -23,7 +23,7 @@ from torpor.api.events import STREAMS_PER_USER
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.domain.access import Share
-from torpor.domain.events import BEGINNING, EventKind, Told, body, to_message
+from torpor.domain.events import BEGINNING, EventKind, EventMessage, event_body, to_message
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase
 from torpor.store import events as store_module
@@ -41,7 +41,7 @@ def streams() -> float:
 
 
 async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         workspace_id = await here.create("demo")
         first_id = await here.until_handed_out()
         of_workspace = await here.follow("/workspaces/demo/events")
@@ -75,7 +75,7 @@ async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
 async def test_a_warning_is_an_event_of_its_own_kind_and_taken_back_by_an_ordinary_one(
     database_url: str, redis_url: str
 ) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         runs = "phase = 'RUNNING', desired_state = 'RUNNING'"
         await here.db.execute(f"UPDATE workspaces SET {runs}, phase_changed_at = '-infinity', wished_at = '-infinity'")
@@ -93,7 +93,7 @@ async def test_a_warning_is_an_event_of_its_own_kind_and_taken_back_by_an_ordina
 
 
 async def test_everybody_hears_what_is_theirs(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         followers = {name: await here.follow("/events", by=name) for name in here.people}
         await here.create("of-ada", "ada")
         await here.create("of-bob", "bob")
@@ -105,7 +105,7 @@ async def test_everybody_hears_what_is_theirs(database_url: str, redis_url: str)
 
 @pytest.mark.parametrize("target", ["/workspaces/of-ada/events", "/workspaces/{id}/events", "/workspaces/nosuch/events"])
 async def test_what_is_not_theirs_is_not_revealed(database_url: str, redis_url: str, target: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         workspace_id = await here.create("of-ada")
         refused = await here.follow(target.format(id=workspace_id), by="bob")
         assert (refused.status, (await refused.text())["code"]) == (404, "not_found")
@@ -115,7 +115,7 @@ async def test_what_is_not_theirs_is_not_revealed(database_url: str, redis_url: 
 
 
 async def test_the_calls_are_described(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         described = here.described
         for path in ("/api/v1/events", "/api/v1/workspaces/{workspace}/events"):
             call = described["paths"][path]["get"]
@@ -132,7 +132,7 @@ async def test_what_was_missed_is_told_again(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(events_module, "PAGE", 3)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.create("other")
         start = await here.until_handed_out()
@@ -152,7 +152,7 @@ async def test_what_was_missed_is_told_again(
 
 
 async def test_who_missed_nothing_is_told_so(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         last = await here.until_handed_out()
         for target in ("/events", "/workspaces/demo/events"):
@@ -166,7 +166,7 @@ async def test_what_is_not_kept_any_more_begins_anew(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
     monkeypatch.setattr(events_module, "PAGE", 2)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         names = [f"w-{number}" for number in range(5)]
         for name in names:
             await here.create(name)
@@ -199,7 +199,7 @@ async def test_what_is_not_kept_any_more_begins_anew(
 
 @pytest.mark.parametrize("since", ["x", "-1", "1.0", "1 2", "0x10", "1" * 19, "\u0661"])
 async def test_an_id_that_is_none(database_url: str, redis_url: str, since: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         for target in ("/events", "/workspaces/demo/events"):
             refused = await here.follow(target, since=since)
@@ -208,7 +208,7 @@ async def test_an_id_that_is_none(database_url: str, redis_url: str, since: str)
 
 async def test_who_comes_again_and_again_misses_nothing(database_url: str, redis_url: str) -> None:
     """Clients leave in the middle of whatever comes, and say the last id they saw, while changes go on."""
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.create("other")
         start = await here.until_handed_out()
@@ -253,7 +253,7 @@ async def test_after_how_it_stands_comes_nothing_older(
     database_url: str, redis_url: str, target: str, since: int | None
 ) -> None:
     """Whoever comes while nobody leads is shown what has no id yet."""
-    async with live(database_url, redis_url, publishes=False) as here:
+    async with live_api(database_url, redis_url, publishes=False) as here:
         workspace_id = await here.create("demo")
         await here.change("demo", times=3)
         await here.db.execute("UPDATE workspaces SET phase = 'STANDBY' WHERE name = 'demo'")
@@ -274,7 +274,7 @@ async def test_what_changes_while_all_is_shown_is_told_once(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events_module, "PAGE", 1)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         names = ["a", "b", "c"]
         for name in names:
             await here.create(name)
@@ -308,7 +308,7 @@ async def test_replaying_lets_the_others_have_their_turn() -> None:
 
     async with background(other()):
         told = [{"id": number, "event": "heartbeat"} for number in range(10 * event_fanout.AT_ONCE + 1)]
-        parts = [part async for part in event_fanout.in_parts(told)]
+        parts = [part async for part in event_fanout.split_into_chunks(told)]
     assert b"".join(parts) == b"".join(event_fanout.frame(one) for one in told)
     assert len(parts) == 11
     assert turns >= 10
@@ -326,7 +326,7 @@ END = {
 @pytest.mark.parametrize("is_busy", [False, True])
 @pytest.mark.parametrize("how", END)
 async def test_who_may_not_any_more_is_not_told_any_more(database_url: str, redis_url: str, how: str, is_busy: bool) -> None:
-    async with live(database_url, redis_url, ask_again_s=0.2) as here:
+    async with live_api(database_url, redis_url, ask_again_s=0.2) as here:
         await here.create("demo")
         await here.until_handed_out()
         of_all = await here.follow("/events", by="root")
@@ -355,7 +355,7 @@ async def test_who_may_not_any_more_is_not_told_any_more(database_url: str, redi
 
 @pytest.mark.parametrize("how", ["revoked", "deactivated", "signed out everywhere"])
 async def test_whose_right_ends_is_cut_off_at_once(database_url: str, redis_url: str, how: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.until_handed_out()
         root, ada = here.people["root"].caller, here.people["ada"]
@@ -379,7 +379,7 @@ async def test_whose_right_ends_is_cut_off_at_once(database_url: str, redis_url:
 
 
 async def test_who_it_is_shared_with_hears_of_it_until_it_is_not(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.create("another")
         start = await here.until_handed_out()
@@ -422,7 +422,7 @@ async def test_what_is_taken_in_the_moment_a_stream_begins_is_not_told(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
     """They were let in, and it was taken from them before anything was read."""
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         ada = here.people["ada"].caller
         await here.wishes.share(ada, "demo", "bob", Share.USE)
@@ -451,7 +451,7 @@ async def test_that_it_was_taken_is_found_out_also_when_nobody_tells(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torpor.api.staying.LOOK_AGAIN_S", 0.05)
-    async with live(database_url, redis_url, publishes=False) as here:
+    async with live_api(database_url, redis_url, publishes=False) as here:
         await here.create("demo")
         ada = here.people["ada"].caller
         await here.wishes.share(ada, "demo", "bob", Share.USE)
@@ -471,7 +471,7 @@ async def test_a_grant_is_replayed_like_everything_else(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(events_module, "PAGE", 2)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("mine", "bob")
         await here.create("demo")
         start = await here.until_handed_out()
@@ -488,7 +488,7 @@ async def test_a_grant_is_replayed_like_everything_else(
 
 async def test_nobody_follows_a_hundred_times_over(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "STREAMS_PER_USER", 5)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         tried = await asyncio.gather(*(here.follow(target) for target in ("/events", "/workspaces/demo/events") * 5))
         let_in = [client for client in tried if client.status == 200]
@@ -507,7 +507,7 @@ async def test_nobody_follows_a_hundred_times_over(database_url: str, redis_url:
 
 
 async def test_the_heart_beats_and_the_id_goes_on(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url, heartbeat_s=0.05) as here:
+    async with live_api(database_url, redis_url, heartbeat_s=0.05) as here:
         await here.create("demo")
         await here.create("other")
         last = await here.until_handed_out()
@@ -531,7 +531,7 @@ async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", NEVER_S)
-    async with live(database_url, redis_url, publishes=False) as here:
+    async with live_api(database_url, redis_url, publishes=False) as here:
         await here.create("demo")
         await here.publisher.do(TERM)
         start = await here.until_handed_out()
@@ -546,7 +546,7 @@ async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
 
 
 async def test_what_comes_twice_or_is_nonsense_is_passed_over(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         workspace_id = await here.create("demo")
         start = await here.until_handed_out()
         client = await here.follow("/workspaces/demo/events")
@@ -576,15 +576,15 @@ async def test_what_another_installation_says_on_the_same_bus_is_not_ours(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", NEVER_S)
-    async with live(database_url, redis_url, publishes=False) as here:
+    async with live_api(database_url, redis_url, publishes=False) as here:
         await here.create("demo")
         await here.publisher.do(TERM)
         start = await here.until_handed_out()
         client = await here.follow("/events", by="root")
         assert await client.next() is not None
         # The other one has got just as far.
-        theirs = body(EventKind.STATE_CHANGED, start + 1, workspace={"id": "theirs"})
-        told = Told(start + 1, start, 1, "theirs", str(here.people["root"].id), theirs)
+        theirs = event_body(EventKind.STATE_CHANGED, start + 1, workspace={"id": "theirs"})
+        told = EventMessage(start + 1, start, 1, "theirs", str(here.people["root"].id), theirs)
         bus = await Bus.open(redis_url)
         await bus.ask(("PUBLISH", "workspace:theirs", to_message(told, str(uuid.uuid4()))))
         await bus.close()
@@ -598,7 +598,7 @@ async def test_what_could_not_be_handed_out_is_handed_out_later(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "RETRY_S", 0.01)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         start = await here.until_handed_out()
         client = await here.follow("/workspaces/demo/events")
@@ -618,7 +618,7 @@ async def test_what_could_not_be_handed_out_is_handed_out_later(
 
 @pytest.mark.parametrize("fault", ["stored", "told"])
 async def test_one_that_cannot_be_read_or_told_ends_no_stream(database_url: str, redis_url: str, fault: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         here.publisher._encode = here.feed._encode = unable(here.feed._encode, fault)
         await here.create("demo")
         start = await here.until_handed_out()
@@ -658,7 +658,7 @@ async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: st
     monkeypatch.setattr(event_fanout, "WARN_EVERY_S", 0.02)
     monkeypatch.setattr(store_module, "MANY_UNNUMBERED", 3)
     with structlog.testing.capture_logs() as logged:
-        async with live(database_url, redis_url, publishes=False) as here:
+        async with live_api(database_url, redis_url, publishes=False) as here:
             await here.create("demo")
             await here.change("demo", times=3)
             await until(lambda: any(line["event"] == "events_unnumbered" for line in logged))
@@ -666,7 +666,7 @@ async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: st
 
 async def test_without_the_bus_it_only_takes_longer(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", 0.1)
-    async with EmbeddedValkey(tmp_path) as valkey, live(database_url, valkey.url) as here:
+    async with EmbeddedValkey(tmp_path) as valkey, live_api(database_url, valkey.url) as here:
         await here.create("demo")
         start = await here.until_handed_out()
         client = await here.follow("/workspaces/demo/events")
@@ -684,7 +684,7 @@ async def test_lost_connections_to_the_database_cost_nobody_their_stream(
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", 0.05)
     monkeypatch.setattr(event_fanout, "RETRY_S", 0.05)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         here.publisher.interval_s = 0.05
         await here.create("demo")
         start = await here.until_handed_out()
@@ -703,7 +703,7 @@ async def test_a_database_that_is_an_older_one_begins_anew(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", 0.05)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.change("demo", times=5)
         last = await here.until_handed_out()
@@ -723,7 +723,7 @@ async def test_a_database_that_is_an_older_one_begins_anew(
 
 
 async def test_who_leaves_is_forgotten_at_once(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.until_handed_out()
         clients = [await here.follow(target) for target in ("/events", "/workspaces/demo/events") for _ in range(5)]
@@ -740,7 +740,7 @@ async def test_a_slow_reader_is_dropped_and_the_others_go_on(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events_module, "LINGER_S", 0.1)
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.until_handed_out()
         quick = await here.follow("/workspaces/demo/events")
@@ -764,10 +764,10 @@ async def test_a_slow_reader_is_dropped_and_the_others_go_on(
 
 
 async def test_long_events_wait_only_up_to_so_many_bytes() -> None:
-    stream = event_fanout.Stream()
+    stream = event_fanout.EventStream()
     stream.go_live(after=0)
     framed = b"x" * (event_fanout.STREAM_HOLDS_BYTES // 4)
-    told = [Told(number, number - 1, number, "w", "ada", {}) for number in range(1, 10)]
+    told = [EventMessage(number, number - 1, number, "w", "ada", {}) for number in range(1, 10)]
     for one in told[:4]:
         stream.offer(one, framed)
     assert await stream.next(within_s=NEVER_S) == 4 * framed, "who keeps up may go on"
@@ -778,7 +778,7 @@ async def test_long_events_wait_only_up_to_so_many_bytes() -> None:
 
 
 async def test_when_nobody_follows_any_more_every_stream_ends(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         client = await here.follow("/workspaces/demo/events")
         await client.some(1)
@@ -835,7 +835,7 @@ async def test_two_thousand_streams_and_a_burst(database_url: str, redis_url: st
     many, burst = 2000, 500
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         start = await here.until_handed_out()
         people = [await here.sign_up(f"admin-{number}", is_admin=True) for number in range(many // STREAMS_PER_USER)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.live_api import PATIENCE_S, live
+from tests.support.live_api import PATIENCE_S, live_api
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ class Door:
 
 
 async def test_it_follows_and_comes_again(database_url: str, redis_url: str, tmp_path: Path) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         door = Door(here.path)
         server = await asyncio.start_server(door.enter, "127.0.0.1", 0)
         await here.create("demo")

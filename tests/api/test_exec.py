@@ -12,12 +12,12 @@ from websockets.asyncio.client import ClientConnection
 from tests.api.test_shell import elsewhere, knock, refusal, resident_bytes, running, until_closed
 from tests.contracts.runtime_contract import FENCE, ready_volume, unheard
 from tests.contracts.test_runtime_contract import OnThisMachine, on_this_machine
-from tests.support.live_api import PATIENCE_S, TERM, Live, live
+from tests.support.live_api import PATIENCE_S, TERM, LiveApi, live_api
 from tests.support.waiting import until
 from torpor.api.exec_stream import WINDOW
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
-from torpor.ports import Executed, RunningCommand, TerminalSize
-from torpor.runtimes.process import Options
+from torpor.ports import ExecResult, RunningCommand, TerminalSize
+from torpor.runtimes.process import ProcessOptions
 from torpor.testing.fake_runtime import FakeRuntime
 
 pytestmark = pytest.mark.anyio
@@ -27,15 +27,15 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         yield made
 
 
 @contextlib.asynccontextmanager
-async def on_a_machine(here: Live) -> AsyncIterator[OnThisMachine]:
+async def on_a_machine(here: LiveApi) -> AsyncIterator[OnThisMachine]:
     """A workspace `nb` of ada's whose container is a real one."""
-    async for machine in on_this_machine(Options(grace_s=2.0)):
+    async for machine in on_this_machine(ProcessOptions(grace_s=2.0)):
         home = await ready_volume(machine)
         await machine.runtime.ensure_running(machine.silent(home), FENCE, unheard)
         await running(here, workspace_id=home.workspace_id)
@@ -70,7 +70,7 @@ async def until_output(line: ClientConnection, wanted: bytes) -> None:
 # ── frames ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_outputs_are_apart_and_the_exit_code_comes_last(here: Live) -> None:
+async def test_outputs_are_apart_and_the_exit_code_comes_last(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path:
         async with knock(here, "nb/exec", path=path) as line:
             await start(line, "sh", "-c", "cat; echo err >&2; exit 7")
@@ -84,7 +84,7 @@ async def test_outputs_are_apart_and_the_exit_code_comes_last(here: Live) -> Non
         assert b"no-such-program" in stderr
 
 
-async def test_a_command_may_have_a_terminal(here: Live) -> None:
+async def test_a_command_may_have_a_terminal(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "sleep", terminal=[97, 31])
@@ -95,7 +95,7 @@ async def test_a_command_may_have_a_terminal(here: Live) -> None:
         assert (await until_ended(line))[2] == 143
 
 
-async def test_a_signal_is_not_held_up_by_input_that_is_not_read(here: Live) -> None:
+async def test_a_signal_is_not_held_up_by_input_that_is_not_read(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "sleep")
@@ -108,7 +108,7 @@ async def test_a_signal_is_not_held_up_by_input_that_is_not_read(here: Live) -> 
         assert (await until_ended(line))[2:] == (None, 1009)
 
 
-async def test_input_is_reported_as_taken_once_it_was_read(here: Live) -> None:
+async def test_input_is_reported_as_taken_once_it_was_read(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "cat")
@@ -123,7 +123,7 @@ async def test_input_is_reported_as_taken_once_it_was_read(here: Live) -> None:
         assert (await until_ended(line))[2] == 0
 
 
-async def test_nonsense_ends_it(here: Live) -> None:
+async def test_nonsense_ends_it(here: LiveApi) -> None:
     await running(here)
     for nonsense in ("{", "[1]", '{"command": []}', '{"command": ["a\\u0000"]}', '{"command": "ls"}', b"\0x", "[" * 5000):
         async with knock(here, "nb/exec") as line:
@@ -136,7 +136,7 @@ async def test_nonsense_ends_it(here: Live) -> None:
             assert (await until_closed(line))[1] == 1008, nonsense[:40]
 
 
-async def test_a_client_that_names_no_command_is_not_waited_for(here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_names_no_command_is_not_waited_for(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.api.exec_stream.START_WITHIN_S", 0.05)
     await running(here)
     async with knock(here, "nb/exec") as line:
@@ -146,7 +146,7 @@ async def test_a_client_that_names_no_command_is_not_waited_for(here: Live, monk
 # ── who may, and for how long ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_refusals_come_before_the_upgrade(here: Live) -> None:
+async def test_refusals_come_before_the_upgrade(here: LiveApi) -> None:
     await here.create("asleep")
     await running(here)
     assert await refusal(knock(here, "asleep/exec")) == (409, "not_running")
@@ -159,7 +159,7 @@ async def test_refusals_come_before_the_upgrade(here: Live) -> None:
     assert await refusal(knock(here, "nb/exec", headers={"Authorization": f"Bearer {reads}"})) == (403, "scope_missing")
 
 
-async def test_it_is_written_down_who_ran_which_program(here: Live) -> None:
+async def test_it_is_written_down_who_ran_which_program(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "echo", "--password=hunter2")
@@ -168,7 +168,7 @@ async def test_it_is_written_down_who_ran_which_program(here: Live) -> None:
     assert [tuple(one) for one in said] == [("ada", "nb", '{"program": "echo"}')]
 
 
-async def test_a_running_command_keeps_awake(here: Live) -> None:
+async def test_a_running_command_keeps_awake(here: LiveApi) -> None:
     touched: list[str] = []
     here.wishes.using.touch = lambda workspace_id, _idle_s: touched.append(workspace_id)
     workspace_id = await running(here)
@@ -179,7 +179,7 @@ async def test_a_running_command_keeps_awake(here: Live) -> None:
     assert set(touched) == {workspace_id}
 
 
-async def test_it_ends_at_once_when_the_token_is_revoked(here: Live) -> None:
+async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
     await running(here)
     ada = await here.accounts.recognise(here.people["ada"].token)
     token, secret = await here.accounts.make_token(ada, "exec", EVERY_SCOPE, None)
@@ -190,7 +190,7 @@ async def test_it_ends_at_once_when_the_token_is_revoked(here: Live) -> None:
         assert (await until_closed(line))[1:] == (1008, "you are not signed in any more")
 
 
-async def test_it_ends_at_once_when_it_is_no_longer_shared(here: Live) -> None:
+async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> None:
     await running(here)
     ada = here.people["ada"].caller
     await here.wishes.share(ada, "nb", "bob", Share.USE)
@@ -202,7 +202,7 @@ async def test_it_ends_at_once_when_it_is_no_longer_shared(here: Live) -> None:
         assert (await until_closed(line))[1:] == (1008, "you may not use 'nb' any more")
 
 
-async def test_it_ends_with_its_container(here: Live) -> None:
+async def test_it_ends_with_its_container(here: LiveApi) -> None:
     workspace_id = await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "cat")
@@ -212,7 +212,7 @@ async def test_it_ends_with_its_container(here: Live) -> None:
         assert (await until_ended(line))[2:] == (None, 1001)
 
 
-async def test_a_client_that_leaves_ends_the_command(here: Live) -> None:
+async def test_a_client_that_leaves_ends_the_command(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path:
         for number in (1, 2):
             async with knock(here, "nb/exec", path=path) as line:
@@ -228,20 +228,20 @@ async def test_a_client_that_leaves_ends_the_command(here: Live) -> None:
 # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def falls_asleep(here: Live, name: str = "nb") -> str:
+async def falls_asleep(here: LiveApi, name: str = "nb") -> str:
     workspace_id = await running(here, name)
     asleep = "phase = 'STANDBY', desired_state = 'STANDBY', container_present = false"
     await here.db.execute(f"UPDATE workspaces SET {asleep} WHERE name = $1", name)
     return workspace_id
 
 
-async def wakes_up(here: Live, name: str = "nb") -> None:
+async def wakes_up(here: LiveApi, name: str = "nb") -> None:
     """As the controller does once it is wished."""
     await until(lambda: here.db.fetchval("SELECT desired_state = 'RUNNING' FROM workspaces WHERE name = $1", name))
     await here.db.execute(f"UPDATE workspaces SET {RUNS} WHERE name = $1", name)
 
 
-async def test_it_wakes_if_it_is_asked_to(here: Live) -> None:
+async def test_it_wakes_if_it_is_asked_to(here: LiveApi) -> None:
     await falls_asleep(here)
     async with knock(here, "nb/exec?wake=true") as line:
         await start(line, "cat")
@@ -256,7 +256,7 @@ async def test_it_wakes_if_it_is_asked_to(here: Live) -> None:
         assert (await until_ended(line))[0] == b"already awake\n"
 
 
-async def test_a_shell_wakes_too(here: Live) -> None:
+async def test_a_shell_wakes_too(here: LiveApi) -> None:
     await falls_asleep(here)
     async with knock(here, "nb/shell?wake=true") as terminal:
         await terminal.send(b"exit 7\r")
@@ -266,7 +266,7 @@ async def test_a_shell_wakes_too(here: Live) -> None:
 
 
 @pytest.mark.parametrize("what", ["exec", "shell"])
-async def test_waking_is_refused_as_a_start_is(here: Live, what: str) -> None:
+async def test_waking_is_refused_as_a_start_is(here: LiveApi, what: str) -> None:
     await falls_asleep(here)
     for number in range(9):
         await running(here, f"busy{number}")
@@ -275,7 +275,7 @@ async def test_waking_is_refused_as_a_start_is(here: Live, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["exec", "shell"])
-async def test_a_workspace_that_is_stopped_while_it_wakes_is_not_waited_for(here: Live, what: str) -> None:
+async def test_a_workspace_that_is_stopped_while_it_wakes_is_not_waited_for(here: LiveApi, what: str) -> None:
     await falls_asleep(here)
     async with knock(here, f"nb/{what}?wake=true") as line:
         await start(line, "echo")
@@ -284,7 +284,7 @@ async def test_a_workspace_that_is_stopped_while_it_wakes_is_not_waited_for(here
         assert (await until_closed(line))[1:] == (1001, "'nb' was stopped while it woke")
 
 
-async def test_a_client_that_leaves_while_it_wakes_runs_nothing(here: Live) -> None:
+async def test_a_client_that_leaves_while_it_wakes_runs_nothing(here: LiveApi) -> None:
     workspace_id = await falls_asleep(here)
     started: list[str] = []
 
@@ -309,13 +309,13 @@ async def test_a_client_that_leaves_while_it_wakes_runs_nothing(here: Live) -> N
 # ── POST ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_plain_call_ends_in_time(here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plain_call_ends_in_time(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.api.workspaces.EXEC_S", 0.05)
     await running(here)
     ended = asyncio.Event()
 
     class Slow(FakeRuntime):
-        async def execute(self, *_: object) -> Executed:
+        async def execute(self, *_: object) -> ExecResult:
             try:
                 await asyncio.Event().wait()
             finally:
@@ -330,7 +330,7 @@ async def test_a_plain_call_ends_in_time(here: Live, monkeypatch: pytest.MonkeyP
     assert ended.is_set()
 
 
-async def test_plain_calls_hold_little_and_say_what_is_too_much(here: Live) -> None:
+async def test_plain_calls_hold_little_and_say_what_is_too_much(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path:
         here.path, before = path, here.path
         calls = [

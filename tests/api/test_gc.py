@@ -11,18 +11,18 @@ import pytest
 import uvicorn
 
 from tests.api.unasked import NO_EVENTS
-from tests.support.gc_stage import IN_ERROR, RETENTION, TERM, Yard, deleted, yard
+from tests.support.gc_stage import IN_ERROR, RETENTION, TERM, GcStage, deleted, gc_stage
 from tests.support.live_api import background
 from tests.support.users import accounts_of, person, token_for
 from tests.support.waiting import until
 from torpor.accounts import Caller
 from torpor.api.app import Health, make_app
-from torpor.api.gc import Collecting, _preview, _Shared
+from torpor.api.gc import GcSources, _preview, _SharedGcPlan
 from torpor.bus.redis import Bus
-from torpor.cli.client import Api
+from torpor.cli.client import ApiClient
 from torpor.cli.commands.gc import wait_for_report
-from torpor.cli.exit_codes import Ended, ExitCode
-from torpor.control.duties import tend
+from torpor.cli.exit_codes import CommandError, ExitCode
+from torpor.control.duties import run_duty
 from torpor.domain.hostnames import Hosts
 from torpor.store.database import Database, Role
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
@@ -33,19 +33,19 @@ Answer = TypeVar("Answer")
 
 
 class Served:
-    def __init__(self, here: Yard, world: FakeWorld, url: str, database: Database, people: Mapping[str, Caller]) -> None:
+    def __init__(self, here: GcStage, world: FakeWorld, url: str, database: Database, people: Mapping[str, Caller]) -> None:
         self.here = here
         self.world = world
         self.url = url
         self.database = database
         self.people = people
 
-    async def ask(self, question: Callable[[Api], Answer], *, by: str = "ada") -> Answer:
+    async def ask(self, question: Callable[[ApiClient], Answer], *, by: str = "ada") -> Answer:
         """As the command line does: its own client, over HTTP."""
         token = await token_for(self.database, self.people[by].user)
 
         def call() -> Answer:
-            with Api(self.url, token) as api:
+            with ApiClient(self.url, token) as api:
                 return question(api)
 
         return await asyncio.to_thread(call)
@@ -54,7 +54,7 @@ class Served:
 @pytest.fixture
 async def served(database_url: str, redis_url: str) -> AsyncIterator[Served]:
     world = FakeWorld()
-    async with yard(database_url, FakeArchives(world)) as here, contextlib.AsyncExitStack() as stack:
+    async with gc_stage(database_url, FakeArchives(world)) as here, contextlib.AsyncExitStack() as stack:
         bus, database = await Bus.open(redis_url), await Database.open(database_url, Role.SERVICE)
         stack.push_async_callback(bus.close)
         stack.push_async_callback(database.close)
@@ -70,7 +70,7 @@ async def served(database_url: str, redis_url: str) -> AsyncIterator[Served]:
             Health(nothing, nothing),
             hosts=Hosts("http://localhost", "localhost"),
             events=NO_EVENTS,
-            gc=Collecting(here.seen, here.archives, RETENTION),
+            gc=GcSources(here.seen, here.archives, RETENTION),
         )
         async with listening(app) as url:
             yield Served(here, world, url, database, people)
@@ -146,7 +146,7 @@ async def test_what_is_asked_for_is_done_and_reported(served: Served) -> None:
     await here.archive(purged, hours=1, orphan_since="now() - interval '3 hours'")
     requested = await served.ask(lambda api: api.gc_request())
     waiting = asyncio.create_task(served.ask(lambda api: wait_for_report(api, requested, timeout_s=20)))
-    async with background(tend(here.collector(), TERM)):
+    async with background(run_duty(here.collector(), TERM)):
         report = await waiting
     assert (report["removed"], report["freed_bytes"], report["skipped"]) == (1, 1000, None)
     standing = await served.ask(lambda api: api.gc_report())
@@ -156,22 +156,22 @@ async def test_what_is_asked_for_is_done_and_reported(served: Served) -> None:
 async def test_whoever_waits_hears_that_it_was_skipped(served: Served) -> None:
     requested = await served.ask(lambda api: api.gc_request())
     served.world.archives_out = True
-    async with background(tend(served.here.collector(), TERM)):
-        with pytest.raises(Ended, match="the fake archive store is out") as ended:
+    async with background(run_duty(served.here.collector(), TERM)):
+        with pytest.raises(CommandError, match="the fake archive store is out") as ended:
             await served.ask(lambda api: wait_for_report(api, requested, timeout_s=20))
     assert ended.value.code == "collection_skipped"
 
 
 async def test_nobody_waits_for_ever(served: Served) -> None:
     requested = await served.ask(lambda api: api.gc_request())
-    with pytest.raises(Ended) as ended:
+    with pytest.raises(CommandError) as ended:
         await served.ask(lambda api: wait_for_report(api, requested, timeout_s=0))
     assert ended.value.exit_code is ExitCode.TIMED_OUT
 
 
 async def test_only_an_administrator_may(served: Served) -> None:
-    for question in (Api.gc_preview, Api.gc_request, Api.gc_report):
-        with pytest.raises(Ended) as refused:
+    for question in (ApiClient.gc_preview, ApiClient.gc_request, ApiClient.gc_report):
+        with pytest.raises(CommandError) as refused:
             await served.ask(question, by="bob")
         assert refused.value.code == "forbidden"
     assert (await served.here.seen.housekeeping()).requested_at is None
@@ -179,14 +179,14 @@ async def test_only_an_administrator_may(served: Served) -> None:
 
 async def test_a_store_that_is_out_cannot_be_looked_at(served: Served) -> None:
     served.world.archives_out = True
-    with pytest.raises(Ended) as refused:
-        await served.ask(Api.gc_preview)
+    with pytest.raises(CommandError) as refused:
+        await served.ask(ApiClient.gc_preview)
     assert refused.value.code == "unavailable"
 
 
 async def test_a_crowd_shares_one_listing_and_whoever_leaves_takes_it_from_nobody(served: Served) -> None:
-    collecting = Collecting(served.here.seen, served.here.archives, RETENTION)
-    previewed, listings, goes_on = _Shared(lambda: _preview(collecting)), 0, asyncio.Event()
+    collecting = GcSources(served.here.seen, served.here.archives, RETENTION)
+    previewed, listings, goes_on = _SharedGcPlan(lambda: _preview(collecting)), 0, asyncio.Event()
 
     async def count(verb: str, workspace_id: str) -> None:
         nonlocal listings
@@ -213,9 +213,9 @@ async def test_the_preview_goes_by_what_the_leader_goes_by(served: Served) -> No
     here = served.here
     demo = await here.workspace("demo")
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]
-    assert {item["key"] for item in (await served.ask(Api.gc_preview))["items"]} == {keys[2], keys[3]}
+    assert {item["key"] for item in (await served.ask(ApiClient.gc_preview))["items"]} == {keys[2], keys[3]}
     await here.collect(replace(RETENTION, keep=3))
-    assert [item["key"] for item in (await served.ask(Api.gc_preview))["items"]] == [keys[3]]
+    assert [item["key"] for item in (await served.ask(ApiClient.gc_preview))["items"]] == [keys[3]]
 
 
 async def test_the_preview_says_that_a_collection_would_touch_nothing_and_that_marks_begin_anew(served: Served) -> None:
@@ -223,9 +223,9 @@ async def test_the_preview_says_that_a_collection_would_touch_nothing_and_that_m
     purged = await here.workspace("purged", **deleted(days=1), purge="true")
     await here.archive(purged, hours=1, orphan_since="now() - interval '3 hours'")
     await here.owner.execute("INSERT INTO latches (provider, expected, missing) VALUES ('process', 9, 5)")
-    assert "homes are missing at process" in (await served.ask(Api.gc_preview))["would_skip"]
+    assert "homes are missing at process" in (await served.ask(ApiClient.gc_preview))["would_skip"]
     await here.owner.execute("UPDATE housekeeping SET gc_ended_at = now() - interval '1 day'")
-    preview = await served.ask(Api.gc_preview)
+    preview = await served.ask(ApiClient.gc_preview)
     assert (preview["would_mark"], preview["would_remove"]) == (1, 0)
 
 
@@ -238,7 +238,7 @@ async def test_the_preview_says_that_a_collection_would_touch_nothing_and_that_m
 )
 async def test_a_report_of_another_version_is_read_as_far_as_possible(served: Served, stored: str, removed: int | None) -> None:
     await served.here.owner.execute("UPDATE housekeeping SET gc_report = $1", stored)
-    report = (await served.ask(Api.gc_report))["report"]
+    report = (await served.ask(ApiClient.gc_report))["report"]
     assert (report and report["removed"]) == removed
 
 
@@ -258,6 +258,6 @@ async def test_undelete_is_offered_while_it_would_be_accepted(served: Served) ->
     assert await is_offered()
     await here.collect()
     assert not await is_offered()
-    with pytest.raises(Ended) as refused:
+    with pytest.raises(CommandError) as refused:
         await served.ask(lambda api: api.undelete(demo))
     assert refused.value.code == "archive_collected"

@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 from tests.api.unasked import NO_COLLECTING, NO_EVENTS
-from tests.support.idle_stage import TERM, Night, made_night
+from tests.support.idle_stage import TERM, IdleStage, idle_stage
 from tests.support.users import accounts_of, person, token_for
 from tests.support.waiting import until
 from torpor import accounts
@@ -37,8 +37,8 @@ ERROR = (
 
 
 @pytest.fixture
-async def night(database_url: str, redis_url: str) -> AsyncIterator[Night]:
-    async with made_night(database_url, redis_url) as made:
+async def night(database_url: str, redis_url: str) -> AsyncIterator[IdleStage]:
+    async with idle_stage(database_url, redis_url) as made:
         yield made
 
 
@@ -72,11 +72,11 @@ class Caller:
 
 
 @pytest.fixture
-async def call(night: Night) -> Caller:
+async def call(night: IdleStage) -> Caller:
     return await caller_for(night, night.user)
 
 
-async def caller_for(night: Night, caller: accounts.Caller) -> Caller:
+async def caller_for(night: IdleStage, caller: accounts.Caller) -> Caller:
     async def nothing() -> dict[str, Any]:
         return {}
 
@@ -96,7 +96,7 @@ async def caller_for(night: Night, caller: accounts.Caller) -> Caller:
 # ── holding ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_hold_is_made_listed_and_ended(night: Night, call: Caller) -> None:
+async def test_a_hold_is_made_listed_and_ended(night: IdleStage, call: Caller) -> None:
     await night.workspace()
     status, first = await call("POST", "ada/leases", {"reason": " a long build ", "seconds": 60})
     assert (status, first["reason"], first["created_by"]) == (201, "a long build", "ada")
@@ -126,14 +126,14 @@ async def test_a_hold_is_made_listed_and_ended(night: Night, call: Caller) -> No
         ({"reason": "x", "seconds": "long"}, "bad_request"),
     ],
 )
-async def test_what_is_no_hold_is_refused(night: Night, call: Caller, body: Any, code: str) -> None:
+async def test_what_is_no_hold_is_refused(night: IdleStage, call: Caller, body: Any, code: str) -> None:
     await night.workspace()
     status, problem = await call("POST", "ada/leases", body)
     assert (status, problem["code"]) == (422, code)
     assert await call("GET", "ada/leases") == (200, {"items": []})
 
 
-async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(night: Night) -> None:
+async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(night: IdleStage) -> None:
     ada = await night.workspace()
 
     async def hold() -> str:
@@ -150,7 +150,7 @@ async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(n
     assert await night.owner.fetchval("SELECT count(*) FROM work_leases WHERE workspace_id = $1::text::uuid", ada.id) == 1
 
 
-async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: Night) -> None:
+async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: IdleStage) -> None:
     await night.workspace()
     call = await caller_for(night, await person(night.database, "eve"))
     for method, below, body in (
@@ -161,7 +161,7 @@ async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: Nig
         assert (await call(method, below, body))[0] == 404
 
 
-async def test_a_hold_belongs_to_its_workspace(night: Night) -> None:
+async def test_a_hold_belongs_to_its_workspace(night: IdleStage) -> None:
     ada, bob = await night.workspace("ada"), await night.workspace("bob")
     held = await night.using.hold(night.user, ada, reason="x", seconds=60)
     with pytest.raises(Refused):
@@ -170,7 +170,7 @@ async def test_a_hold_belongs_to_its_workspace(night: Night) -> None:
     assert await night.using.holds(ada) == [held]
 
 
-async def test_what_is_deleted_is_not_held(night: Night, call: Caller) -> None:
+async def test_what_is_deleted_is_not_held(night: IdleStage, call: Caller) -> None:
     await night.workspace()
     await night.wishes.delete(night.user, "ada")
     status, problem = await call("POST", "ada/leases", {"reason": "x", "seconds": 60})
@@ -180,7 +180,7 @@ async def test_what_is_deleted_is_not_held(night: Night, call: Caller) -> None:
 # ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_why_it_is_awake_is_told(night: Night, call: Caller) -> None:
+async def test_why_it_is_awake_is_told(night: IdleStage, call: Caller) -> None:
     ada = await night.workspace()
     await night.using.hold(night.user, ada, reason="a long build", seconds=60)
     await night.activity.renew({ada.id: frozenset({"one", "two"})}, lease_s=60)
@@ -193,14 +193,14 @@ async def test_why_it_is_awake_is_told(night: Night, call: Caller) -> None:
 
 
 async def test_a_bus_that_cannot_be_asked_is_a_fact(database_url: str, tmp_path: Path) -> None:
-    async with made_night(database_url, f"unix://{tmp_path}/nowhere") as night:
+    async with idle_stage(database_url, f"unix://{tmp_path}/nowhere") as night:
         await night.workspace()
         _, explained = await night.wishes.explained(night.user, "ada")
         assert [stay.why for stay in explained.awake] == ["BUS_OUT"]
 
 
 async def test_a_bus_that_hangs_is_not_waited_for(database_url: str, tmp_path: Path) -> None:
-    async with EmbeddedValkey(tmp_path / "bus") as server, made_night(database_url, server.url) as night:
+    async with EmbeddedValkey(tmp_path / "bus") as server, idle_stage(database_url, server.url) as night:
         await night.workspace()
         assert server.pid
         os.kill(server.pid, signal.SIGSTOP)
@@ -212,7 +212,7 @@ async def test_a_bus_that_hangs_is_not_waited_for(database_url: str, tmp_path: P
         assert [stay.why for stay in explained.awake] == ["BUS_OUT"]
 
 
-async def test_why_it_was_stopped_is_told(night: Night, call: Caller) -> None:
+async def test_why_it_was_stopped_is_told(night: IdleStage, call: Caller) -> None:
     ada = await night.workspace()
     await night.remembers()
     await night.watch.do(TERM)
@@ -228,7 +228,7 @@ async def test_why_it_was_stopped_is_told(night: Night, call: Caller) -> None:
 # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_many_that_knock_at_once_wake_once(night: Night) -> None:
+async def test_many_that_knock_at_once_wake_once(night: IdleStage) -> None:
     ada = await night.workspace(phase=Phase.STANDBY)
     woken = await asyncio.gather(*(night.wishes.wake(night.user, "ada") for _ in range(30)))
     assert {one.wish_version for one in woken} == {ada.wish_version + 1}
@@ -242,7 +242,7 @@ async def test_many_that_knock_at_once_wake_once(night: Night) -> None:
 
 @pytest.mark.parametrize("reason", [Reason.ACTION_FAILED, Reason.DATA_LOST])
 @pytest.mark.parametrize("wish", [Wish.RUNNING, Wish.STANDBY])
-async def test_knocking_does_not_clear_an_error(night: Night, reason: Reason, wish: Wish) -> None:
+async def test_knocking_does_not_clear_an_error(night: IdleStage, reason: Reason, wish: Wish) -> None:
     ada = await night.workspace(phase=Phase(wish.value))
     await night.set(ada, ERROR.format(reason=reason))
     before = await night.look(ada)
@@ -253,7 +253,7 @@ async def test_knocking_does_not_clear_an_error(night: Night, reason: Reason, wi
 
 
 async def test_a_wake_beyond_the_limit_leaves_the_wish(database_url: str, redis_url: str) -> None:
-    async with made_night(database_url, redis_url, limits=RunningLimits(per_user=1, overall=10)) as night:
+    async with idle_stage(database_url, redis_url, limits=RunningLimits(per_user=1, overall=10)) as night:
         ada = await night.workspace("ada", phase=Phase.STANDBY)
         bob = await night.workspace("bob", phase=Phase.STANDBY)
 
@@ -270,7 +270,7 @@ async def test_a_wake_beyond_the_limit_leaves_the_wish(database_url: str, redis_
             assert (await night.look(before) != before) is (outcome == "woken")
 
 
-async def test_what_is_deleted_is_not_woken(night: Night) -> None:
+async def test_what_is_deleted_is_not_woken(night: IdleStage) -> None:
     await night.workspace(phase=Phase.STANDBY)
     deleted = await night.wishes.delete(night.user, "ada")
     with pytest.raises(Refused) as refused:
@@ -281,7 +281,7 @@ async def test_what_is_deleted_is_not_woken(night: Night) -> None:
 # ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_said_at_once_is_one_change(night: Night, call: Caller) -> None:
+async def test_what_is_said_at_once_is_one_change(night: IdleStage, call: Caller) -> None:
     ada = await night.workspace(phase=Phase.STANDBY)
     told = "SELECT count(*) FROM outbox"
     before = await night.owner.fetchval(told)
@@ -303,7 +303,7 @@ async def test_what_is_said_at_once_is_one_change(night: Night, call: Caller) ->
 
 
 async def test_a_limit_that_was_lowered_keeps_nobody_from_clearing_an_error(database_url: str, redis_url: str) -> None:
-    async with made_night(database_url, redis_url) as night:
+    async with idle_stage(database_url, redis_url) as night:
         ada, _ = await night.workspace("ada"), await night.workspace("bob")
         await night.set(ada, ERROR.format(reason=Reason.ACTION_FAILED))
         wishes = Wishes(
@@ -324,7 +324,7 @@ async def test_a_limit_that_was_lowered_keeps_nobody_from_clearing_an_error(data
 # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_it_is_in_use_for_as_long_as_a_command_takes(night: Night) -> None:
+async def test_it_is_in_use_for_as_long_as_a_command_takes(night: IdleStage) -> None:
     ada = await night.workspace()
     touched: list[float] = []
     night.using.touch = lambda _workspace, idle_s: touched.append(idle_s)

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from websockets.asyncio.client import unix_connect
 from websockets.exceptions import InvalidStatus
 
-from tests.support.live_api import Live, calling, live
+from tests.support.live_api import LiveApi, calling, live_api
 from tests.support.users import token_for
 from torpor.api.route_access import (
     ANYBODY,
@@ -24,13 +24,13 @@ from torpor.api.route_access import (
     RULES,
     V1,
     WEBSOCKET,
-    Administrator,
-    Anybody,
-    Near,
+    AdminRule,
+    PublicRule,
     Rule,
-    Ruled,
-    Somebody,
-    calls,
+    RuleCheck,
+    SignedInRule,
+    WorkspaceRule,
+    api_calls,
 )
 from torpor.api.route_access import (
     Path as CallPath,
@@ -122,19 +122,19 @@ def expected(rule: Rule, who: str) -> str | None:
         return "unauthorized"
     has_scope = who not in (OF_OWNER_WITHOUT, OF_ADMIN_WITHOUT)
     match rule:
-        case Somebody(scope):
+        case SignedInRule(scope):
             return None if has_scope or scope is None else "scope_missing"
-        case Administrator():
+        case AdminRule():
             if who not in ADMINS:
                 return "forbidden"
             return None if has_scope and who != NOT_AS_ADMIN else "scope_missing"
-        case Near(deed):
+        case WorkspaceRule(deed):
             if not has_scope:
                 return "scope_missing"
             if PEOPLE[who] is Access.NONE:
                 return "not_found"
             return None if PEOPLE[who] >= NEEDS[deed][0] else "forbidden"
-        case Anybody():
+        case PublicRule():
             raise AssertionError("said above")
         case _:
             assert_never(rule)
@@ -142,11 +142,11 @@ def expected(rule: Rule, who: str) -> str | None:
 
 def scope_of(rule: Rule) -> Scope | None:
     match rule:
-        case Somebody(scope):
+        case SignedInRule(scope):
             return scope
-        case Near(deed):
+        case WorkspaceRule(deed):
             return NEEDS[deed][1]
-        case Administrator():
+        case AdminRule():
             return Scope.ADMIN
         case _:
             return None
@@ -155,7 +155,7 @@ def scope_of(rule: Rule) -> Scope | None:
 class Crowd:
     """Everybody, with what they show at the door."""
 
-    def __init__(self, here: Live) -> None:
+    def __init__(self, here: LiveApi) -> None:
         self._here = here
         self._without: dict[tuple[str, Scope | None], str] = {}
         self._tokens: dict[str, str] = {}
@@ -186,7 +186,7 @@ class Crowd:
         return self._here.people[name].caller.user
 
 
-async def ask(client: httpx2.AsyncClient, here: Live, call: CallPath, url: str, headers: dict[str, str]) -> Answer:
+async def ask(client: httpx2.AsyncClient, here: LiveApi, call: CallPath, url: str, headers: dict[str, str]) -> Answer:
     method = call[0]
     if method == WEBSOCKET:
         try:
@@ -201,11 +201,11 @@ async def ask(client: httpx2.AsyncClient, here: Live, call: CallPath, url: str, 
 
 async def test_everybody_may_what_the_rules_say_and_no_more(database_url: str, redis_url: str) -> None:
     wrong = []
-    async with live(database_url, redis_url) as here, calling(here.path) as client:
+    async with live_api(database_url, redis_url) as here, calling(here.path) as client:
         crowd = Crowd(here)
         await crowd.gather()
         made = 0
-        for call, _, _ in calls(here.app):
+        for call, _, _ in api_calls(here.app):
             rule = RULES[call]
             success = _success(here, call)
             for who in EVERYBODY:
@@ -227,17 +227,17 @@ async def test_everybody_may_what_the_rules_say_and_no_more(database_url: str, r
                     continue
                 wrong.append((" ".join(call), who, refusal or "may", answer))
         assert wrong == []
-        assert made == len(EVERYBODY) * len(list(calls(here.app)))
+        assert made == len(EVERYBODY) * len(list(api_calls(here.app)))
 
 
-def _success(here: Live, call: CallPath) -> int:
+def _success(here: LiveApi, call: CallPath) -> int:
     """As the API describes it."""
     method, path = call
     described = here.described["paths"].get(path, {}).get(method.lower(), {"responses": {"200": {}}})
     return min(int(status) for status in described["responses"] if status.startswith("2"))
 
 
-async def _forget_new(here: Live) -> None:
+async def _forget_new(here: LiveApi) -> None:
     """What was made under a name that the next one asks for as well."""
     await here.db.execute("DELETE FROM workspaces WHERE name = 'new'")
     await here.db.execute("DELETE FROM users WHERE username = 'new'")
@@ -253,8 +253,8 @@ async def test_a_call_without_a_rule_is_not_served(database_url: str, redis_url:
     async def socket() -> None: ...
 
     with pytest.raises(LookupError, match="GET /api/v1/surprise, WEBSOCKET /api/v1/surprise"):
-        Ruled().learn(app)
-    Ruled().learn(app, {("GET", "/api/v1/surprise"): ANYBODY, (WEBSOCKET, "/api/v1/surprise"): ANYBODY})
+        RuleCheck().learn(app)
+    RuleCheck().learn(app, {("GET", "/api/v1/surprise"): ANYBODY, (WEBSOCKET, "/api/v1/surprise"): ANYBODY})
 
 
 async def test_what_nobody_guards_must_be_for_anybody() -> None:
@@ -263,22 +263,22 @@ async def test_what_nobody_guards_must_be_for_anybody() -> None:
     async def plain(_request: Any) -> Any: ...
 
     app.add_route("/plain", plain)
-    Ruled().learn(app, {("GET", "/plain"): ANYBODY})
+    RuleCheck().learn(app, {("GET", "/plain"): ANYBODY})
     with pytest.raises(LookupError, match="/plain"):
-        Ruled().learn(app, {("GET", "/plain"): Administrator()})
+        RuleCheck().learn(app, {("GET", "/plain"): AdminRule()})
 
 
 async def test_every_rule_is_of_a_call_that_there_is(database_url: str, redis_url: str) -> None:
     # Signing in with a provider is only offered where there is one.
     of_provider = {("GET", "/oidc/begin"), ("GET", "/oidc/back")}
-    async with live(database_url, redis_url) as here:
-        assert {call for call, _, _ in calls(here.app)} == RULES.keys() - of_provider
+    async with live_api(database_url, redis_url) as here:
+        assert {call for call, _, _ in api_calls(here.app)} == RULES.keys() - of_provider
 
 
 async def test_an_administrators_token_that_was_not_made_for_it_sees_what_a_members_would(
     database_url: str, redis_url: str
 ) -> None:
-    async with live(database_url, redis_url) as here:
+    async with live_api(database_url, redis_url) as here:
         await here.call("POST", "/workspaces", {"name": "of-ada", "desired_state": "STANDBY"})
         await here.call("POST", "/workspaces", {"name": "of-root", "desired_state": "STANDBY"}, by="root")
         root = here.people["root"]

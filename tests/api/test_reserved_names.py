@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from tests.support.live_api import Live, live
+from tests.support.live_api import LiveApi, live_api
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -17,12 +17,12 @@ DAY_S = 86_400
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False, name_reserved_s=DAY_S) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False, name_reserved_s=DAY_S) as made:
         yield made
 
 
-async def create(here: Live, by: str = "ada", name: str = "demo") -> tuple[int, str]:
+async def create(here: LiveApi, by: str = "ada", name: str = "demo") -> tuple[int, str]:
     return said(await here.call("POST", "/workspaces", {**BODY, "name": name}, by=by))
 
 
@@ -30,11 +30,11 @@ def said(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json().get("code", "")
 
 
-async def days_pass(here: Live, days: float) -> None:
+async def days_pass(here: LiveApi, days: float) -> None:
     await here.db.execute("UPDATE freed_names SET freed_at = freed_at - $1::interval", timedelta(days=days))
 
 
-async def test_after_a_deletion_others_wait_a_day(here: Live) -> None:
+async def test_after_a_deletion_others_wait_a_day(here: LiveApi) -> None:
     assert await create(here) == (201, "")
     deleted = await here.call("DELETE", "/workspaces/demo")
     assert deleted.status_code < 300
@@ -54,7 +54,7 @@ async def test_after_a_deletion_others_wait_a_day(here: Live) -> None:
     assert await create(here) == (409, "name_taken")
 
 
-async def test_its_owner_takes_it_back_at_once(here: Live) -> None:
+async def test_its_owner_takes_it_back_at_once(here: LiveApi) -> None:
     await create(here)
     await here.call("DELETE", "/workspaces/demo")
     assert await create(here) == (201, "")
@@ -68,7 +68,7 @@ async def test_its_owner_takes_it_back_at_once(here: Live) -> None:
     assert await create(here, "bob") == (201, "")
 
 
-async def test_a_renamed_workspace_keeps_its_old_name_from_others(here: Live) -> None:
+async def test_a_renamed_workspace_keeps_its_old_name_from_others(here: LiveApi) -> None:
     await create(here)
     await create(here, "bob", "bobs")
     assert (await here.call("PATCH", "/workspaces/demo", {"name": "other"})).status_code == 200
@@ -80,7 +80,7 @@ async def test_a_renamed_workspace_keeps_its_old_name_from_others(here: Live) ->
     assert await create(here, "bob", "other") == (201, "")
 
 
-async def test_an_old_workspace_comes_back_only_when_its_name_is_free(here: Live) -> None:
+async def test_an_old_workspace_comes_back_only_when_its_name_is_free(here: LiveApi) -> None:
     await create(here)
     await here.call("DELETE", "/workspaces/demo")
     assert (await here.call("POST", "/workspaces/demo/undelete")).status_code == 200
@@ -93,7 +93,7 @@ async def test_an_old_workspace_comes_back_only_when_its_name_is_free(here: Live
     assert (await here.call("POST", "/workspaces/demo/undelete")).status_code == 200
 
 
-async def test_a_creation_beside_the_deletion_finds_the_name_reserved(here: Live) -> None:
+async def test_a_creation_beside_the_deletion_finds_the_name_reserved(here: LiveApi) -> None:
     """It waits for the deletion to be over, so a look before would have found nothing."""
     await create(here)
     async with here.db.transaction():
@@ -107,7 +107,7 @@ async def test_a_creation_beside_the_deletion_finds_the_name_reserved(here: Live
     assert await creating == (409, "name_reserved")
 
 
-async def test_of_many_at_once_only_the_owner_gets_it(here: Live) -> None:
+async def test_of_many_at_once_only_the_owner_gets_it(here: LiveApi) -> None:
     await create(here)
     await here.call("DELETE", "/workspaces/demo")
     asked = [(by, create(here, by)) for by in ("bob", "ada", "root", "bob", "ada", "root")]

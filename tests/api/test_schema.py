@@ -19,7 +19,7 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.api.test_gc import listening
-from tests.support.live_api import Live, live
+from tests.support.live_api import LiveApi, live_api
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ ERROR = """{"reason": "%s", "message": "it broke", "is_terminal": true, "operati
             "occurred_at": "2026-03-01T12:00:00+00:00", "wish_version": 1, "context": {}}"""
 
 
-async def populate(here: Live) -> None:
+async def populate(here: LiveApi) -> None:
     for name, is_deleted, error, shares in (
         ("calm", False, None, "{}"),
         ("broken", False, ERROR % "ActionFailed", "{}"),
@@ -104,7 +104,7 @@ QUIET = hypothesis.settings(
 
 
 async def test_the_api_is_as_it_says(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here, listening(here.app) as url:
+    async with live_api(database_url, redis_url) as here, listening(here.app) as url:
         await populate(here)
         settings = hypothesis.settings(QUIET, phases=[hypothesis.Phase.generate])
         wrong = await asyncio.to_thread(fuzz, url, here.people["root"].token, examples=6, settings=settings)
@@ -113,7 +113,7 @@ async def test_the_api_is_as_it_says(database_url: str, redis_url: str) -> None:
 
 @pytest.mark.deep
 async def test_the_api_is_as_it_says_for_long(database_url: str, redis_url: str) -> None:
-    async with live(database_url, redis_url) as here, listening(here.app) as url:
+    async with live_api(database_url, redis_url) as here, listening(here.app) as url:
         await populate(here)
         settings = hypothesis.settings(QUIET, derandomize=False)
         wrong = await asyncio.to_thread(fuzz, url, here.people["root"].token, examples=100, settings=settings)

@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from tests.api.browsers import PLAIN, SECURE, Platform, platform
 from tests.support.accounts_stage import ELSEWHERE, HOME, PASSWORD
 from torpor.accounts import digest
-from torpor.api.authentication import Door, is_ours
+from torpor.api.authentication import Authenticator, is_own_origin
 from torpor.bus.login_throttle import OF_ONE_NAME
 from torpor.domain.errors import Refused
 from torpor.domain.hostnames import Hosts
@@ -164,7 +164,7 @@ async def test_a_token_is_brought_on_purpose_wherever_it_comes_from(here: Platfo
     ],
 )
 def test_which_origin_is_ours(origin: str, hosts: Hosts, expected: bool) -> None:
-    assert is_ours(origin, hosts) is expected
+    assert is_own_origin(origin, hosts) is expected
 
 
 # ── sessions and passwords ────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,7 +230,7 @@ async def test_a_socket_is_opened_by_a_cookie_only_from_our_own_pages(
     socket = HTTPConnection(
         {"type": "websocket", "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
     )
-    door = Door(here.people.accounts, PLAIN)
+    door = Authenticator(here.people.accounts, PLAIN)
     if is_let_in:
         assert (await door.recognise(socket)).user.username == "ada"
     else:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.live_api import Live, live
+from tests.support.live_api import LiveApi, live_api
 from torpor.domain.errors import Refused
 from torpor.service.wishes import MOST_SHARES
 
@@ -14,18 +14,18 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         await made.sign_up("eve")
         await made.create("demo")
         yield made
 
 
-async def names(here: Live, by: str) -> list[str]:
+async def names(here: LiveApi, by: str) -> list[str]:
     return [one["name"] for one in (await here.call("GET", "/workspaces", by=by)).json()["items"]]
 
 
-async def test_it_is_shared_seen_and_taken_back(here: Live) -> None:
+async def test_it_is_shared_seen_and_taken_back(here: LiveApi) -> None:
     assert (await here.call("GET", "/workspaces/demo/shares")).json() == {"items": []}
     put = await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     assert (put.status_code, put.json()) == (200, {"username": "bob", "role": "use"})
@@ -49,7 +49,7 @@ async def test_it_is_shared_seen_and_taken_back(here: Live) -> None:
     assert await names(here, "eve") == ["demo"]
 
 
-async def test_what_is_shared_with_somebody_is_the_owners_all_the_same(here: Live) -> None:
+async def test_what_is_shared_with_somebody_is_the_owners_all_the_same(here: LiveApi) -> None:
     """It runs at the owner's expense, and only the owner passes it on."""
     await here.db.execute("UPDATE users SET max_running = 1 WHERE username = 'ada'")
     await here.db.execute("UPDATE users SET max_running = 0 WHERE username = 'bob'")
@@ -79,7 +79,7 @@ async def test_what_is_shared_with_somebody_is_the_owners_all_the_same(here: Liv
         ("B%00", 422, "bad_request"),
     ],
 )
-async def test_with_whom_it_cannot_be_shared(here: Live, username: str, status: int, code: str) -> None:
+async def test_with_whom_it_cannot_be_shared(here: LiveApi, username: str, status: int, code: str) -> None:
     await here.sign_up("idle")
     await here.db.execute("UPDATE users SET is_active = false WHERE username = 'idle'")
     refused = await here.call("PUT", f"/workspaces/demo/shares/{username}", {"role": "use"})
@@ -87,7 +87,7 @@ async def test_with_whom_it_cannot_be_shared(here: Live, username: str, status: 
     assert (await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "own"})).status_code == 422
 
 
-async def test_not_with_everybody_and_not_once_it_is_deleted(here: Live) -> None:
+async def test_not_with_everybody_and_not_once_it_is_deleted(here: LiveApi) -> None:
     many = ", ".join(f'"user-{number}": "use"' for number in range(MOST_SHARES))
     await here.db.execute("UPDATE workspaces SET shares = $1::jsonb", f"{{{many}}}")
     refused = await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
@@ -98,14 +98,14 @@ async def test_not_with_everybody_and_not_once_it_is_deleted(here: Live) -> None
     assert (refused.status_code, refused.json()["code"]) == (409, "is_deleted")
 
 
-async def test_many_at_once_take_nothing_from_each_other(here: Live) -> None:
+async def test_many_at_once_take_nothing_from_each_other(here: LiveApi) -> None:
     for number in range(8):
         await here.sign_up(f"user-{number}")
     await asyncio.gather(*(here.call("PUT", f"/workspaces/demo/shares/user-{number}", {"role": "use"}) for number in range(8)))
     assert len((await here.call("GET", "/workspaces/demo/shares")).json()["items"]) == 8
 
 
-async def test_a_name_means_ones_own_before_what_was_shared(here: Live) -> None:
+async def test_a_name_means_ones_own_before_what_was_shared(here: LiveApi) -> None:
     """Both may be deleted under the same name; an administrator finds the one deleted last."""
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     await here.call("DELETE", "/workspaces/demo")
@@ -120,17 +120,17 @@ async def test_a_name_means_ones_own_before_what_was_shared(here: Live) -> None:
 # ── holds ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def hold(here: Live, by: str) -> str:
+async def hold(here: LiveApi, by: str) -> str:
     held = await here.call("POST", "/workspaces/demo/leases", {"reason": f"{by}'s build", "seconds": 60}, by=by)
     assert held.status_code == 201
     return str(held.json()["id"])
 
 
-async def holders(here: Live) -> list[str]:
+async def holders(here: LiveApi) -> list[str]:
     return sorted(one["created_by"] for one in (await here.call("GET", "/workspaces/demo/leases")).json()["items"])
 
 
-async def test_a_guest_ends_only_what_they_hold_themselves(here: Live) -> None:
+async def test_a_guest_ends_only_what_they_hold_themselves(here: LiveApi) -> None:
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     of_ada, of_bob = await hold(here, "ada"), await hold(here, "bob")
     refused = await here.call("DELETE", f"/workspaces/demo/leases/{of_ada}", by="bob")
@@ -147,7 +147,7 @@ async def test_a_guest_ends_only_what_they_hold_themselves(here: Live) -> None:
 
 
 @pytest.mark.parametrize("by", ["ada", "eve", "root"])
-async def test_whoever_manages_it_ends_everybodys(here: Live, by: str) -> None:
+async def test_whoever_manages_it_ends_everybodys(here: LiveApi, by: str) -> None:
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     await here.call("PUT", "/workspaces/demo/shares/eve", {"role": "manage"})
     of_bob, _, _ = await hold(here, "bob"), await hold(here, "ada"), await hold(here, "bob")
@@ -157,7 +157,7 @@ async def test_whoever_manages_it_ends_everybodys(here: Live, by: str) -> None:
     assert await holders(here) == []
 
 
-async def test_with_the_grant_goes_what_was_held_by_it(here: Live) -> None:
+async def test_with_the_grant_goes_what_was_held_by_it(here: LiveApi) -> None:
     await here.create("other")
     for name in ("demo", "other"):
         await here.call("PUT", f"/workspaces/{name}/shares/bob", {"role": "use"})
@@ -170,7 +170,7 @@ async def test_with_the_grant_goes_what_was_held_by_it(here: Live) -> None:
     assert len((await here.call("GET", "/workspaces/other/leases")).json()["items"]) == 1
 
 
-async def test_what_is_taken_while_somebody_holds_it_is_not_held(here: Live) -> None:
+async def test_what_is_taken_while_somebody_holds_it_is_not_held(here: LiveApi) -> None:
     """They were let in, and then it was no longer theirs."""
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     bob = here.people["bob"].caller
@@ -182,7 +182,7 @@ async def test_what_is_taken_while_somebody_holds_it_is_not_held(here: Live) -> 
     assert await holders(here) == []
 
 
-async def test_what_was_granted_less_while_somebody_ends_holds_counts(here: Live) -> None:
+async def test_what_was_granted_less_while_somebody_ends_holds_counts(here: LiveApi) -> None:
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "manage"})
     bob = here.people["bob"].caller
     of_ada = await hold(here, "ada")

@@ -18,26 +18,26 @@ from websockets.typing import Data
 from tests.api.unasked import NO_COLLECTING
 from tests.contracts.runtime_contract import FENCE, LIMITS, program, ready_volume, unheard
 from tests.contracts.test_runtime_contract import on_this_machine
-from tests.support.live_api import HOSTS, PATIENCE_S, TERM, Live, live, serving
+from tests.support.live_api import HOSTS, PATIENCE_S, TERM, LiveApi, live_api, serving
 from tests.support.waiting import until
-from torpor.accounts import How, UserChange
+from torpor.accounts import AuthMethod, UserChange
 from torpor.api.app import Health, make_app
-from torpor.api.events import Events
+from torpor.api.events import EventSources
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
 from torpor.ports import Container, Home, Runtime, Shell
-from torpor.runtimes.process import Options
+from torpor.runtimes.process import ProcessOptions
 from torpor.testing.fake_runtime import FakeContainer, FakeRuntime
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         yield made
 
 
-async def running(here: Live, name: str = "nb", *, workspace_id: str | None = None) -> str:
+async def running(here: LiveApi, name: str = "nb", *, workspace_id: str | None = None) -> str:
     """A workspace of ada's whose container is there."""
     made = await here.create(name)
     is_there = "phase = 'RUNNING', desired_state = 'RUNNING', volume_present = true, container_present = true"
@@ -48,7 +48,7 @@ async def running(here: Live, name: str = "nb", *, workspace_id: str | None = No
 
 
 def knock(
-    here: Live, target: str, *, by: str | None = "ada", path: Path | None = None, **how: Any
+    here: LiveApi, target: str, *, by: str | None = "ada", path: Path | None = None, **how: Any
 ) -> contextlib.AbstractAsyncContextManager[ClientConnection]:
     headers = how.pop("headers", {"Authorization": f"Bearer {here.people[by].token}"} if by else {})
     uri = f"ws://localhost:8080/api/v1/workspaces/{target}"
@@ -93,7 +93,7 @@ async def refusal(knocking: contextlib.AbstractAsyncContextManager[ClientConnect
 # ── typing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_typed_is_shown_and_the_end_is_told(here: Live) -> None:
+async def test_what_is_typed_is_shown_and_the_end_is_told(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/shell?columns=97&rows=31") as terminal:
         await terminal.send(b"stty size\r")
@@ -108,7 +108,7 @@ async def test_what_is_typed_is_shown_and_the_end_is_told(here: Live) -> None:
 
 
 @contextlib.asynccontextmanager
-async def elsewhere(here: Live, runtime: Runtime) -> AsyncIterator[Path]:
+async def elsewhere(here: LiveApi, runtime: Runtime) -> AsyncIterator[Path]:
     """The same people and workspaces, at another runtime."""
 
     async def nothing() -> dict[str, Any]:
@@ -120,7 +120,7 @@ async def elsewhere(here: Live, runtime: Runtime) -> AsyncIterator[Path]:
         runtime,
         Health(nothing, nothing),
         hosts=HOSTS,
-        events=Events(here.events_store, here.feed, 30),
+        events=EventSources(here.events_store, here.feed, 30),
         gc=NO_COLLECTING,
     )
     with tempfile.TemporaryDirectory(prefix="torpor-") as folder:
@@ -129,8 +129,8 @@ async def elsewhere(here: Live, runtime: Runtime) -> AsyncIterator[Path]:
             yield path
 
 
-async def test_it_is_a_real_terminal(here: Live) -> None:
-    async for machine in on_this_machine(Options(grace_s=2.0)):
+async def test_it_is_a_real_terminal(here: LiveApi) -> None:
+    async for machine in on_this_machine(ProcessOptions(grace_s=2.0)):
         home = await ready_volume(machine)
         await machine.runtime.ensure_running(machine.silent(home), FENCE, unheard)
         await running(here, workspace_id=home.workspace_id)
@@ -150,7 +150,7 @@ async def test_it_is_a_real_terminal(here: Live) -> None:
     assert (said[-1], code) == ('{"exit": 5}', 1000)
 
 
-async def test_typing_is_use_and_being_open_is_not(here: Live) -> None:
+async def test_typing_is_use_and_being_open_is_not(here: LiveApi) -> None:
     touched: list[str] = []
     here.wishes.using.touch = lambda workspace_id, _idle_s: touched.append(workspace_id)
     workspace_id = await running(here)
@@ -171,7 +171,7 @@ WHERE id = $1 RETURNING sleeps_at
 """
 
 
-async def test_a_warning_is_told_beside_the_terminal_and_is_not_use(here: Live) -> None:
+async def test_a_warning_is_told_beside_the_terminal_and_is_not_use(here: LiveApi) -> None:
     touched: list[str] = []
     here.wishes.using.touch = lambda workspace_id, _idle_s: touched.append(workspace_id)
     workspace_id = await running(here)
@@ -196,14 +196,14 @@ async def test_a_warning_is_told_beside_the_terminal_and_is_not_use(here: Live) 
         assert json.dumps({"sleeping_soon": later.isoformat()}) in said, "who comes later is told as well"
 
 
-async def test_it_is_written_down_who_came(here: Live) -> None:
+async def test_it_is_written_down_who_came(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/shell"):
         said = await here.db.fetch("SELECT action, username, workspace FROM audit WHERE action = 'workspace.shell'")
     assert [tuple(one) for one in said] == [("workspace.shell", "ada", "nb")]
 
 
-async def test_nonsense_ends_it(here: Live) -> None:
+async def test_nonsense_ends_it(here: LiveApi) -> None:
     await running(here)
     for nonsense in ("{", "[1, 2]", '{"resize": [0, 1]}', '{"resize": "big"}', '{"dance": true}', "[" * 5000):
         async with knock(here, "nb/shell") as terminal:
@@ -214,7 +214,7 @@ async def test_nonsense_ends_it(here: Live) -> None:
 # ── being refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_refusals_come_before_the_upgrade(here: Live) -> None:
+async def test_refusals_come_before_the_upgrade(here: LiveApi) -> None:
     await here.create("asleep")
     await running(here)
     assert await refusal(knock(here, "asleep/shell")) == (409, "not_running")
@@ -226,26 +226,26 @@ async def test_refusals_come_before_the_upgrade(here: Live) -> None:
         assert await refusal(knock(here, f"nb/shell?{bad}")) == (422, "bad_request")
 
 
-async def test_a_container_that_is_gone_by_now_is_not_running(here: Live) -> None:
+async def test_a_container_that_is_gone_by_now_is_not_running(here: LiveApi) -> None:
     workspace_id = await running(here)
     del here.world.containers[workspace_id]
     assert await refusal(knock(here, "nb/shell")) == (409, "not_running")
 
 
-async def test_a_token_must_have_been_made_for_it(here: Live) -> None:
+async def test_a_token_must_have_been_made_for_it(here: LiveApi) -> None:
     await running(here)
     ada = await here.accounts.recognise(here.people["ada"].token)
     _, reads = await here.accounts.make_token(ada, "reads", {Scope.READ}, None)
     assert await refusal(knock(here, "nb/shell", headers={"Authorization": f"Bearer {reads}"})) == (403, "scope_missing")
 
 
-async def signed_in(here: Live, name: str) -> str:
+async def signed_in(here: LiveApi, name: str) -> str:
     """A session of somebody, as their browser's cookie."""
     await here.accounts.change_user(here.people["root"].caller, name, UserChange(password="correct horse"))
     return await here.accounts.sign_in(name, "correct horse")
 
 
-async def test_a_browsers_socket_must_come_from_our_own_page(here: Live) -> None:
+async def test_a_browsers_socket_must_come_from_our_own_page(here: LiveApi) -> None:
     await running(here)
     cookie = {"Cookie": f"torpor_session={await signed_in(here, 'ada')}"}
     assert await refusal(knock(here, "nb/shell", headers=cookie)) == (403, "cross_site")
@@ -258,7 +258,7 @@ async def test_a_browsers_socket_must_come_from_our_own_page(here: Live) -> None
 # ── ending ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_it_ends_at_once_when_the_token_is_revoked(here: Live) -> None:
+async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
     await running(here)
     ada = await here.accounts.recognise(here.people["ada"].token)
     token, secret = await here.accounts.make_token(ada, "shell", EVERY_SCOPE, None)
@@ -272,19 +272,19 @@ async def test_it_ends_at_once_when_the_token_is_revoked(here: Live) -> None:
         await until_shown(other, b"still here\r\n$ ")
 
 
-async def test_it_ends_at_once_when_somebody_signs_out(here: Live) -> None:
+async def test_it_ends_at_once_when_somebody_signs_out(here: LiveApi) -> None:
     await running(here)
     session = await signed_in(here, "ada")
     cookie = {"Cookie": f"torpor_session={session}"}
     async with knock(here, "nb/shell", headers=cookie, origin="http://localhost:8080") as terminal:
         await until_shown(terminal, b"$ ")
         caller = await here.accounts.recognise(session)
-        assert caller.how is How.SESSION
+        assert caller.how is AuthMethod.SESSION
         await here.accounts.sign_out(caller)
         assert (await until_closed(terminal))[1] == 1008
 
 
-async def test_it_ends_at_once_when_it_is_no_longer_shared(here: Live) -> None:
+async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> None:
     await running(here)
     await here.sign_up("eve")
     ada = here.people["ada"].caller
@@ -300,7 +300,7 @@ async def test_it_ends_at_once_when_it_is_no_longer_shared(here: Live) -> None:
         await until_shown(other, b"still here\r\n$ ")
 
 
-async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: Live) -> None:
+async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: LiveApi) -> None:
     """After they were let in, and before anything of the terminal is there that could be told."""
     await running(here)
     ada = here.people["ada"].caller
@@ -317,7 +317,7 @@ async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: Live) -> N
         assert (await until_closed(terminal))[1] == 1008
 
 
-async def test_it_ends_when_it_is_no_longer_shared(here: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_ends_when_it_is_no_longer_shared(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.api.staying.LOOK_AGAIN_S", 0.05)
     await running(here)
     await here.db.execute("UPDATE workspaces SET shares = '{\"bob\": \"use\"}' WHERE name = 'nb'")
@@ -332,7 +332,7 @@ async def test_it_ends_when_it_is_no_longer_shared(here: Live, monkeypatch: pyte
     assert (code, reason) == (1008, "you may not use 'nb' any more")
 
 
-async def test_it_ends_with_its_container(here: Live) -> None:
+async def test_it_ends_with_its_container(here: LiveApi) -> None:
     workspace_id = await running(here)
     async with knock(here, "nb/shell") as terminal:
         await until_shown(terminal, b"$ ")
@@ -341,7 +341,7 @@ async def test_it_ends_with_its_container(here: Live) -> None:
     assert (said, code) == ([], 1001)
 
 
-async def test_who_leaves_hangs_up(here: Live) -> None:
+async def test_who_leaves_hangs_up(here: LiveApi) -> None:
     """However they leave: the shell does not stay behind."""
     workspace_id = await running(here)
     held = here.world.containers[workspace_id]
@@ -361,7 +361,7 @@ def conversations() -> int:
     return sum("Conversation" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
-async def test_a_slow_reader_costs_no_memory(here: Live) -> None:
+async def test_a_slow_reader_costs_no_memory(here: LiveApi) -> None:
     await running(here)
     slow = socket.socket(socket.AF_UNIX)
     slow.setblocking(False)

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from tests.api.browsers import SECURE, Platform, platform
-from torpor.accounts import Caller, How, digest
+from torpor.accounts import AuthMethod, Caller, digest
 from torpor.domain.records import Workspace
 from torpor.service.wishes import Wishes
 
@@ -37,7 +37,7 @@ async def test_a_signed_in_browser_is_sent_back_with_a_code_that_lets_it_in(here
     assert said["back"] == ["/a/path?with=this"]
     workspace_id = str(await here.people.db.fetchval("SELECT id FROM workspaces WHERE name = 'demo'"))
     _, caller = await here.people.accounts.redeem(said["code"][0], NONCE, workspace_id)
-    assert (caller.user.username, caller.how, caller.workspace_id) == ("ada", How.DOOR, workspace_id)
+    assert (caller.user.username, caller.how, caller.workspace_id) == ("ada", AuthMethod.DOOR, workspace_id)
 
 
 async def test_each_port_has_a_host_of_its_own(here: Platform) -> None:

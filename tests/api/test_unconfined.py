@@ -11,7 +11,7 @@ from tests.api.test_oidc import agree, begin
 from tests.api.test_sessions import problem
 from tests.support.accounts_stage import PASSWORD
 from tests.support.openid_providers import provider_at, real_provider
-from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
 
@@ -21,8 +21,8 @@ REMEDY = "apt-get install bubblewrap"
 WARNING = "Every local process can connect to the port."
 UNCONFINED = ControllerConfinement(
     (
-        Missing("files and processes", "bubblewrap is not installed", REMEDY),
-        Missing("network", "needs bubblewrap", "make bubblewrap work"),
+        MissingProtection("files and processes", "bubblewrap is not installed", REMEDY),
+        MissingProtection("network", "needs bubblewrap", "make bubblewrap work"),
     ),
     port_warning=WARNING,
 )

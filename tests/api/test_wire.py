@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.builders import NOW, workspace
-from tests.support.live_api import Live, calling, live
+from tests.support.live_api import LiveApi, calling, live_api
 from torpor.api import wire, wire_users
 from torpor.api.websocket_session import size
 from torpor.api.wire import workspace_out
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         await made.create("demo")
         yield made
 
@@ -42,7 +42,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
         1,
     ],
 )
-async def test_a_cursor_at_no_instant(here: Live, at: object) -> None:
+async def test_a_cursor_at_no_instant(here: LiveApi, at: object) -> None:
     for target, after in (
         ("/workspaces", (at, str(uuid.uuid4()))),
         ("/workspaces/demo/operations", (at, str(uuid.uuid4()), 1)),
@@ -51,13 +51,13 @@ async def test_a_cursor_at_no_instant(here: Live, at: object) -> None:
         assert (refused.status_code, refused.json()["code"]) == (422, "bad_cursor"), (target, at)
 
 
-async def test_the_first_and_the_last_instant_are_some(here: Live) -> None:
+async def test_the_first_and_the_last_instant_are_some(here: LiveApi) -> None:
     for at, found in (("0001-01-01T00:00:00+00:00", 1), ("9999-12-31T23:59:59.999999+00:00", 0)):
         page = await here.call("GET", f"/workspaces?cursor={wire.to_cursor((at, str(uuid.uuid4())))}")
         assert (page.status_code, len(page.json()["items"])) == (200, found)
 
 
-async def test_a_cursor_that_is_deep_or_long(here: Live) -> None:
+async def test_a_cursor_that_is_deep_or_long(here: LiveApi) -> None:
     for said in (b"[" * 30_000, b'["' + b"x" * 30_000 + b'"]'):
         cursor = base64.urlsafe_b64encode(said).decode()
         for target in ("/audit", "/workspaces", "/workspaces/demo/operations"):
@@ -91,7 +91,7 @@ def test_a_purge_is_told_so_that_undelete_is_not_offered() -> None:
 
 
 @pytest.mark.parametrize("path", ["/nope", "/workspaces/a/b/c"])
-async def test_a_browser_gets_a_page_where_there_is_none_and_a_program_a_problem(here: Live, path: str) -> None:
+async def test_a_browser_gets_a_page_where_there_is_none_and_a_program_a_problem(here: LiveApi, path: str) -> None:
     async with calling(here.path) as client:
         shown = await client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
         told = await client.get(path, headers={"Accept": "*/*"})
@@ -153,7 +153,7 @@ def test_every_model_of_a_body_is_among_them() -> None:
     assert with_numbers == {model.__name__ for model, _, _ in ASKED}
 
 
-async def test_a_ttl_of_true_is_refused(here: Live) -> None:
+async def test_a_ttl_of_true_is_refused(here: LiveApi) -> None:
     for body in ({"archive_ttl": True}, {"standby_ttl": "300"}):
         refused = await here.call("PATCH", "/workspaces/demo", body)
         assert refused.status_code == 422, body

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from torpor.api.events import Events
-from torpor.api.gc import Collecting
+from torpor.api.events import EventSources
+from torpor.api.gc import GcSources
 
 _nothing: Any = None
-NO_EVENTS = Events(_nothing, _nothing, 30)
-NO_COLLECTING = Collecting(_nothing, _nothing, _nothing)
+NO_EVENTS = EventSources(_nothing, _nothing, 30)
+NO_COLLECTING = GcSources(_nothing, _nothing, _nothing)

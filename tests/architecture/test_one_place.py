@@ -8,9 +8,9 @@ import torpor
 from torpor.api.openapi import REFUSES
 from torpor.api.refusals import STATUS_OF
 from torpor.api.route_access import RULES
-from torpor.domain.audit import Action
+from torpor.domain.audit import AuditAction
 from torpor.ports import PLACEHOLDERS
-from torpor.runtimes.process.placeholders import Known
+from torpor.runtimes.process.placeholders import Placeholders
 
 SOURCE = Path(torpor.__file__).parent
 # Said by `torpor up` and the front before there is an API, or by the command line itself.
@@ -58,12 +58,12 @@ def test_every_deed_that_is_written_down_has_its_word() -> None:
     """People are audited in words of one list, which is what readers of the log are told."""
     said = set()
     for path in SOURCE.rglob("*.py"):
-        said |= set(re.findall(r'(?:\bentry|\bEntry|\b_end)\([^)]*?"([a-z]+\.[a-z]+)"', path.read_text(encoding="utf-8")))
-    assert {"session.begin", "token.create", "user.change"} <= said <= set(Action)
+        said |= set(re.findall(r'(?:\bentry|\bAuditEntry|\b_end)\([^)]*?"([a-z]+\.[a-z]+)"', path.read_text(encoding="utf-8")))
+    assert {"session.begin", "token.create", "user.change"} <= said <= set(AuditAction)
 
 
 def test_the_process_runtime_fills_every_placeholder() -> None:
-    assert {field.name for field in fields(Known)} == PLACEHOLDERS.keys()
+    assert {field.name for field in fields(Placeholders)} == PLACEHOLDERS.keys()
 
 
 def test_every_module_begins_with_the_question_it_answers() -> None:

@@ -109,7 +109,7 @@ ALLOWED = {
         store/test_events.py::test_a_reader_never_misses_one_while_many_write.write
         test_loops.py::test_a_long_turn_that_makes_progress_is_left_alone.turn
         test_loops.py::test_a_watchdog_that_wakes_late_once_blames_no_loop
-        support/unreliable_socket.py::Wire.pump
+        support/unreliable_socket.py::UnreliableSocket.pump
     """,
     "a client acts or a test looks again and again, at this pace": """
         api/test_bodies.py::test_sixteen_megabytes_to_sign_in_hold_nothing_up.longest_pause_s
@@ -117,7 +117,7 @@ ALLOWED = {
         bus/test_hints.py::test_waking_neither_waits_nor_fails_while_the_bus_is_down
         control/test_idle_watch.py::test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out
         e2e/effects.py::Effects._keeps_awake
-        support/relayed_nodes.py::Places._supervise
+        support/relayed_nodes.py::RelayedNodes._supervise
         e2e/test_idle.py::work
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not

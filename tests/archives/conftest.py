@@ -8,17 +8,17 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.archives.s3 import S3
-from tests.support.archive_jobs import World, roomy
+from tests.support.archive_jobs import ArchiveWorld, roomy
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[ArchiveWorld]:
     with TemporaryDirectory(dir=roomy(), prefix="torpor-test-") as directory:
-        yield World(Path(directory, "world"))
+        yield ArchiveWorld(Path(directory, "world"))
 
 
 @pytest.fixture
-def reachable_for_all(world: World) -> World:
+def reachable_for_all(world: ArchiveWorld) -> ArchiveWorld:
     for path in (world.path, *world.path.parents):
         if path.stat().st_uid == os.geteuid() and path != Path("/"):
             path.chmod(path.stat().st_mode | 0o011)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, World
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld
 from torpor.archives.entries import HOME as ROOT
-from torpor.archives.entries import Differs, Entry, HomeFacts, Kind, Order
+from torpor.archives.entries import ArchiveMismatch, Entry, EntryKind, EntryOrder, HomeFacts
 from torpor.archives.frames import compressed
-from torpor.archives.manifest import Entries, Head, Part
+from torpor.archives.manifest import ArchivePart, ManifestBuilder, ManifestHead
 from torpor.archives.store import new_digest
 from torpor.archives.tarheader import END, header, padding
 from torpor.domain.errors import Code, Failed
@@ -62,9 +62,9 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> World:
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> ArchiveWorld:
     """Two archives of one home, made once and copied for each test."""
-    world = World(tmp_path_factory.mktemp("pristine") / "world")
+    world = ArchiveWorld(tmp_path_factory.mktemp("pristine") / "world")
     home = world.home()
     (home / "noise").write_bytes(os.urandom(20_000))
     (home / "text").write_bytes(b"word " * 5000)
@@ -76,26 +76,26 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture
-def packed(world: World, pristine: World) -> World:
+def packed(world: ArchiveWorld, pristine: ArchiveWorld) -> ArchiveWorld:
     shutil.copytree(pristine.path, world.path, dirs_exist_ok=True)
     return world
 
 
 @pytest.mark.parametrize("name", [DATA, MANIFEST])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found(packed: World, name: str, damage: str) -> None:
+def test_damage_is_found(packed: ArchiveWorld, name: str, damage: str) -> None:
     DAMAGES[damage](packed.object(name))
     packed.pack(packed.home()).failed_with(Code.READBACK_MISMATCH)
     packed.unpack(packed.home("again")).failed_with(Code.CHECKSUM_MISMATCH)
 
 
-def test_a_lost_data_object(packed: World) -> None:
+def test_a_lost_data_object(packed: ArchiveWorld) -> None:
     packed.object(DATA).unlink()
     packed.pack(packed.home()).failed_with(Code.READBACK_MISMATCH)
     packed.unpack(packed.home("again")).failed_with(Code.ARCHIVE_NOT_FOUND)
 
 
-def test_a_lost_manifest(packed: World) -> None:
+def test_a_lost_manifest(packed: ArchiveWorld) -> None:
     """No manifest, no archive: a restore finds nothing, and packing writes it anew."""
     packed.object(MANIFEST).unlink()
     packed.unpack(packed.home("again")).failed_with(Code.ARCHIVE_NOT_FOUND)
@@ -114,31 +114,31 @@ def test_a_lost_manifest(packed: World) -> None:
         (swap, MANIFEST, Code.CHECKSUM_MISMATCH),
     ],
 )
-async def test_asking_for_the_root_notices(packed: World, damage: Damage, name: str, code: Code) -> None:
+async def test_asking_for_the_root_notices(packed: ArchiveWorld, damage: Damage, name: str, code: Code) -> None:
     damage(packed.object(name))
     with pytest.raises(Failed) as caught:
         await packed.archives.manifest_root(KEY)
     assert caught.value.code is code
 
 
-def test_another_generation_is_another_archive(packed: World) -> None:
+def test_another_generation_is_another_archive(packed: ArchiveWorld) -> None:
     assert "revision 7" in packed.pack(packed.home(), revision=8).failed_with(Code.READBACK_MISMATCH)
 
 
 # ── archives that somebody made on purpose ────────────────────────────────────────────────────────────────────────────
 
 FACTS = HomeFacts(0, 0, 0)
-TOP = Entry(ROOT, Kind.DIRECTORY, 0o755, "home", "home", None)
+TOP = Entry(ROOT, EntryKind.DIRECTORY, 0o755, "home", "home", None)
 EVIL = b"evil"
 
 
-def forge(world: World, *entries: Entry) -> None:
+def forge(world: ArchiveWorld, *entries: Entry) -> None:
     """An archive whose every checksum is right."""
     tar = b""
-    listing = Entries()
+    listing = ManifestBuilder()
     for entry in (TOP, *entries):
         tar += header(entry, FACTS)
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryKind.FILE:
             digest = new_digest()
             digest.update(memoryview(EVIL))
             tar += EVIL + padding(len(EVIL))
@@ -147,7 +147,7 @@ def forge(world: World, *entries: Entry) -> None:
     squeezed = b"".join(compressed([tar + END]))
     digest = new_digest()
     digest.update(memoryview(squeezed))
-    head = Head(
+    head = ManifestHead(
         KEY.workspace_id,
         KEY.op_id,
         HOME.generation,
@@ -156,7 +156,7 @@ def forge(world: World, *entries: Entry) -> None:
         listing.root.hex(),
         listing.root.files,
         listing.root.home_bytes,
-        (Part(DATA, len(squeezed), digest.hexdigest()),),
+        (ArchivePart(DATA, len(squeezed), digest.hexdigest()),),
     )
     world.object(DATA).parent.mkdir(parents=True)
     world.object(DATA).write_bytes(squeezed)
@@ -164,18 +164,18 @@ def forge(world: World, *entries: Entry) -> None:
 
 
 def file(path: str) -> Entry:
-    return Entry(path, Kind.FILE, 0o644, "home", "home", 0, size=len(EVIL))
+    return Entry(path, EntryKind.FILE, 0o644, "home", "home", 0, size=len(EVIL))
 
 
-def link(path: str, target: str, kind: Kind = Kind.SYMLINK) -> Entry:
+def link(path: str, target: str, kind: EntryKind = EntryKind.SYMLINK) -> Entry:
     return Entry(path, kind, 0o777, "home", "home", 0, target=target)
 
 
 def directory(path: str) -> Entry:
-    return Entry(path, Kind.DIRECTORY, 0o755, "home", "home", 0)
+    return Entry(path, EntryKind.DIRECTORY, 0o755, "home", "home", 0)
 
 
-def test_a_forged_archive_that_does_no_harm_is_restored(world: World) -> None:
+def test_a_forged_archive_that_does_no_harm_is_restored(world: ArchiveWorld) -> None:
     forge(world, directory("a"), file("a/b"), link("c", "/etc"))
     world.unpack(world.home()).result  # noqa: B018
     assert (world.home() / "a" / "b").read_bytes() == EVIL
@@ -195,13 +195,13 @@ def test_a_forged_archive_that_does_no_harm_is_restored(world: World) -> None:
         pytest.param([file("a/b")], id="no parent"),
         pytest.param([directory("a"), file("a//b")], id="empty name"),
         pytest.param([directory(".")], id="the home again"),
-        pytest.param([link("a", "../outside", Kind.HARDLINK)], id="hard link out"),
-        pytest.param([link("a", "/etc/passwd", Kind.HARDLINK)], id="hard link absolute"),
+        pytest.param([link("a", "../outside", EntryKind.HARDLINK)], id="hard link out"),
+        pytest.param([link("a", "/etc/passwd", EntryKind.HARDLINK)], id="hard link absolute"),
         pytest.param([replace(link("a", "b"), size=4)], id="a link with a content"),
         pytest.param([replace(directory("a"), mode=0o100644)], id="a mode that says more"),
     ],
 )
-def test_nothing_leads_out_of_the_home(world: World, entries: list[Entry]) -> None:
+def test_nothing_leads_out_of_the_home(world: ArchiveWorld, entries: list[Entry]) -> None:
     (world.path / "outside").write_bytes(b"mine")
     forge(world, *entries)
     home = world.home()
@@ -211,9 +211,9 @@ def test_nothing_leads_out_of_the_home(world: World, entries: list[Entry]) -> No
     assert (world.path / "outside").stat().st_nlink == 1
 
 
-def test_a_hard_link_through_a_symlink_is_not_followed(world: World) -> None:
+def test_a_hard_link_through_a_symlink_is_not_followed(world: ArchiveWorld) -> None:
     (world.path / "outside").write_bytes(b"mine")
-    forge(world, link("a", ".."), link("b", "a/outside", Kind.HARDLINK))
+    forge(world, link("a", ".."), link("b", "a/outside", EntryKind.HARDLINK))
     world.unpack(world.home()).failed_with(Code.TAR_EXTRACT_FAILED)
     assert (world.path / "outside").stat().st_nlink == 1
 
@@ -229,11 +229,11 @@ def test_a_line_in_another_spelling_is_refused() -> None:
         json.dumps({"path": 1}).encode(),
         line.replace(b"420", b"true"),
     ):
-        with pytest.raises(Differs):
+        with pytest.raises(ArchiveMismatch):
             Entry.parse(other)
 
 
 def test_the_order_is_that_of_paths_not_of_text() -> None:
-    order = Order()
+    order = EntryOrder()
     for entry in (TOP, directory("a"), file("a/b"), file("a-b")):
         order.check(entry)

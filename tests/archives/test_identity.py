@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.archives.s3 import S3
-from tests.support.archive_jobs import HOME, KEY, MANIFEST, OTHER, World
+from tests.support.archive_jobs import HOME, KEY, MANIFEST, OTHER, ArchiveWorld
 from torpor.archives import HomeArchives, archives
-from torpor.archives.store import IDENTITY, Place
+from torpor.archives.store import IDENTITY, ArchiveStore
 from torpor.domain.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -24,12 +24,12 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def another(world: World) -> HomeArchives:
+def another(world: ArchiveWorld) -> HomeArchives:
     """As another process sees the same store."""
     return HomeArchives(f"file://{world.store}")
 
 
-async def test_an_identity_is_given_once_and_goes_where_the_archives_go(world: World) -> None:
+async def test_an_identity_is_given_once_and_goes_where_the_archives_go(world: ArchiveWorld) -> None:
     first = await world.archives.world()
     assert await another(world).world() == first
     moved = world.path / "moved"
@@ -39,7 +39,7 @@ async def test_an_identity_is_given_once_and_goes_where_the_archives_go(world: W
     assert await another(world).world() != first
 
 
-async def test_a_crowd_that_asks_first_agrees(world: World) -> None:
+async def test_a_crowd_that_asks_first_agrees(world: ArchiveWorld) -> None:
     crowd = [another(world) for _ in range(12)]
     assert len(set(await asyncio.gather(*(one.world() for one in crowd)))) == 1
 
@@ -63,7 +63,7 @@ async def test_looking_makes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_asked_for_first", [True, False])
-async def test_a_disk_that_is_not_mounted_is_no_empty_store(world: World, is_asked_for_first: bool) -> None:
+async def test_a_disk_that_is_not_mounted_is_no_empty_store(world: ArchiveWorld, is_asked_for_first: bool) -> None:
     """What is left is the mount point: an empty directory, or the identity of whoever wrote there once."""
     await another(world).world()
     await world.archives.create_empty(KEY, HOME, 0)
@@ -94,12 +94,12 @@ async def test_a_disk_that_is_not_mounted_is_no_empty_store(world: World, is_ask
     assert world.object(MANIFEST).exists()
 
 
-async def test_a_disk_that_goes_away_under_a_listing_costs_the_listing(world: World) -> None:
+async def test_a_disk_that_goes_away_under_a_listing_costs_the_listing(world: ArchiveWorld) -> None:
     await world.archives.world()
     await world.archives.create_empty(KEY, HOME, 0)
     ask, asked = world.archives._ask, 0
 
-    async def ask_until_it_goes(question: Callable[[Place], object]) -> object:
+    async def ask_until_it_goes(question: Callable[[ArchiveStore], object]) -> object:
         nonlocal asked
         asked += 1
         answer = await ask(question)

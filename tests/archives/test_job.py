@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from tests.archives.s3 import S3
-from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, World, as_nobody_argv, run, running
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, ArchiveWorld, as_nobody_argv, run, running
 from tests.support.waiting import wait_until
 from torpor.archives import HomeArchives, tree_root
-from torpor.archives.pack import Order, pack
-from torpor.archives.store import Address, Place
+from torpor.archives.pack import PackRequest, pack
+from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.domain.errors import Code
 
 
@@ -26,7 +26,7 @@ def test_secrets_are_on_standard_input_only() -> None:
     assert "hunter2" not in repr(archives)
 
 
-def test_progress_grows_and_is_not_chatty(world: World) -> None:
+def test_progress_grows_and_is_not_chatty(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "big").write_bytes(os.urandom(30 << 20))
     began = time.monotonic()
@@ -40,7 +40,7 @@ def test_progress_grows_and_is_not_chatty(world: World) -> None:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
-def test_stopped_in_the_middle_and_begun_again(world: World, stop: signal.Signals) -> None:
+def test_stopped_in_the_middle_and_begun_again(world: ArchiveWorld, stop: signal.Signals) -> None:
     home = world.home()
     for number in range(4):
         (home / f"big{number}").write_bytes(os.urandom(20 << 20))
@@ -71,14 +71,14 @@ class Told(SystemExit):
     """As SIGTERM does it, at a moment of our choice."""
 
 
-class StoppedBetween(Place):
+class StoppedBetween(ArchiveStore):
     """Is told to stop when the data is written and the manifest is not."""
 
     def write_once(self, path: str, content: bytes) -> bool:
         raise Told
 
 
-class StoppedAfter(Place):
+class StoppedAfter(ArchiveStore):
     """Is told to stop when the manifest is written and nobody knows yet."""
 
     def write_once(self, path: str, content: bytes) -> bool:
@@ -87,16 +87,16 @@ class StoppedAfter(Place):
 
 
 @pytest.mark.parametrize(("place", "left"), [(StoppedBetween, set()), (StoppedAfter, {DATA, MANIFEST})])
-def test_data_without_a_manifest_goes_with_its_writer(world: World, place: type[Place], left: set[str]) -> None:
+def test_data_without_a_manifest_goes_with_its_writer(world: ArchiveWorld, place: type[ArchiveStore], left: set[str]) -> None:
     (world.home() / "a").write_bytes(b"x")
     with pytest.raises(Told):
-        pack(place(Address.parse(f"file://{world.store}")), Order(KEY, 3, 7), world.home(), lambda count: None)
+        pack(place(StoreAddress.parse(f"file://{world.store}")), PackRequest(KEY, 3, 7), world.home(), lambda count: None)
     assert {path.name for path in world.object(DATA).parent.iterdir()} == left
     world.pack(world.home()).result  # noqa: B018
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_told_to_stop_gives_back_what_was_lent(reachable_for_all: World) -> None:
+def test_told_to_stop_gives_back_what_was_lent(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     closed = world.home() / "closed"
     closed.mkdir()
@@ -113,7 +113,7 @@ def test_told_to_stop_gives_back_what_was_lent(reachable_for_all: World) -> None
     assert not list(world.object(DATA).parent.iterdir())
 
 
-def test_told_to_stop_aborts_its_upload(world: World, s3: S3) -> None:
+def test_told_to_stop_aborts_its_upload(world: ArchiveWorld, s3: S3) -> None:
     (world.home() / "big").write_bytes(os.urandom(100 << 20))
     with running(HomeArchives("s3://bucket/prefix", s3.options).pack_job(KEY, HOME, 7), world.home()) as process:
         wait_until(lambda: s3.uploads or process.poll() is not None)
@@ -123,7 +123,7 @@ def test_told_to_stop_aborts_its_upload(world: World, s3: S3) -> None:
     assert not s3.objects
 
 
-def test_nobody_listens_any_more(world: World) -> None:
+def test_nobody_listens_any_more(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "big").write_bytes(bytes(50 << 20))
     job = world.archives.pack_job(KEY, HOME, 7)
@@ -139,7 +139,7 @@ def test_nobody_listens_any_more(world: World) -> None:
     assert not world.object(MANIFEST).exists()
 
 
-def test_a_home_cannot_smuggle_in_a_module(world: World) -> None:
+def test_a_home_cannot_smuggle_in_a_module(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "json.py").write_text("raise SystemExit('gotcha')")
     (home / "torpor").mkdir()
@@ -150,20 +150,20 @@ def test_a_home_cannot_smuggle_in_a_module(world: World) -> None:
     assert "result" in json.loads(ended.stdout.splitlines()[-1])
 
 
-def test_archives_are_private(world: World) -> None:
+def test_archives_are_private(world: ArchiveWorld) -> None:
     (world.home() / "a").write_bytes(b"x")
     world.pack(world.home()).result  # noqa: B018
     for path in (world.store, *world.store.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_a_home_that_is_not_there(world: World) -> None:
+def test_a_home_that_is_not_there(world: ArchiveWorld) -> None:
     world.pack(world.path / "nowhere").failed_with(Code.VOLUME_NOT_READY)
     world.pack(world.home()).result  # noqa: B018
     world.unpack(world.path / "nowhere").failed_with(Code.TAR_EXTRACT_FAILED)
 
 
-def test_a_store_that_cannot_be_used(world: World) -> None:
+def test_a_store_that_cannot_be_used(world: ArchiveWorld) -> None:
     (world.path / "file").write_bytes(b"")
     archives = HomeArchives(f"file://{world.path}/file/store")
     assert "is not there" in run(archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.S3_ACCESS_ERROR)

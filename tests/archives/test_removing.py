@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.archives.s3 import S3
-from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld, as_nobody
 from torpor.archives import HomeArchives
 from torpor.domain.errors import Failed, Unavailable
 from torpor.domain.records import ArchiveKey
@@ -21,7 +21,7 @@ async def listed(archives: HomeArchives) -> dict[ArchiveKey, bool]:
     return {found.key: found.is_whole async for found in archives.keys()}  # noqa: SIM118 - no mapping
 
 
-async def test_only_what_has_its_manifest_is_whole_and_what_is_not_ours_is_not_seen(world: World) -> None:
+async def test_only_what_has_its_manifest_is_whole_and_what_is_not_ours_is_not_seen(world: ArchiveWorld) -> None:
     for key in (KEY, OTHER):
         await world.archives.create_empty(key, HOME, 0)
     world.object(MANIFEST).unlink()
@@ -37,7 +37,7 @@ async def test_only_what_has_its_manifest_is_whole_and_what_is_not_ours_is_not_s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can close a directory to somebody else")
-def test_a_folder_of_the_system_that_nobody_may_read_is_passed_by(reachable_for_all: World) -> None:
+def test_a_folder_of_the_system_that_nobody_may_read_is_passed_by(reachable_for_all: ArchiveWorld) -> None:
     """An ext4 disk has a lost+found that is root's."""
     world = reachable_for_all
     (world.store / "lost+found").mkdir(mode=0o700)
@@ -54,7 +54,7 @@ def test_a_folder_of_the_system_that_nobody_may_read_is_passed_by(reachable_for_
     assert as_nobody(script, f"file://{world.store}").stdout.decode().strip() == str([str(KEY)])
 
 
-async def test_what_is_half_removed_is_removed_to_its_end(world: World) -> None:
+async def test_what_is_half_removed_is_removed_to_its_end(world: ArchiveWorld) -> None:
     for key in (KEY, OTHER):
         await world.archives.create_empty(key, HOME, 0)
     world.object(MANIFEST).unlink()
@@ -63,7 +63,7 @@ async def test_what_is_half_removed_is_removed_to_its_end(world: World) -> None:
     assert sorted(path.name for path in world.store.rglob("*")) == sorted([HOME.workspace_id, OTHER.op_id, DATA, MANIFEST])
 
 
-async def test_the_folders_of_the_last_archive_go_with_it_and_the_store_stays(world: World) -> None:
+async def test_the_folders_of_the_last_archive_go_with_it_and_the_store_stays(world: ArchiveWorld) -> None:
     await world.archives.create_empty(KEY, HOME, 0)
     (world.store / "README").write_text("not ours")
     await world.archives.remove(KEY)
@@ -72,7 +72,7 @@ async def test_the_folders_of_the_last_archive_go_with_it_and_the_store_stays(wo
     assert await listed(world.archives) == {KEY: True}
 
 
-async def test_a_folder_that_cannot_be_removed_is_told_of(world: World) -> None:
+async def test_a_folder_that_cannot_be_removed_is_told_of(world: ArchiveWorld) -> None:
     await world.archives.create_empty(KEY, HOME, 0)
     (world.store / str(KEY) / "odd").mkdir()
     with pytest.raises(Failed, match="not empty"):

@@ -18,25 +18,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.archives.nasty import NOT_UTF8, make_nasty
-from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, World, as_nobody, roomy, run, run_as_nobody
+from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld, as_nobody, roomy, run, run_as_nobody
 from torpor.archives import HomeArchives, tree, tree_root
 from torpor.archives.frames import decompressed
-from torpor.archives.manifest import MOST_HEAD_BYTES, Head, Manifest, fetch
-from torpor.archives.pack import Order, pack
-from torpor.archives.store import Address, Place
+from torpor.archives.manifest import MOST_HEAD_BYTES, Manifest, ManifestHead, fetch
+from torpor.archives.pack import PackRequest, pack
+from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed
 
 IS_ROOT = os.geteuid() == 0
 
 
-def manifest_of(world: World) -> Manifest:
-    manifest = fetch(Place(Address.parse(f"file://{world.store}")), KEY)
+def manifest_of(world: ArchiveWorld) -> Manifest:
+    manifest = fetch(ArchiveStore(StoreAddress.parse(f"file://{world.store}")), KEY)
     assert manifest is not None
     return manifest
 
 
-def test_a_nasty_home_comes_back_any_number_of_times(world: World) -> None:
+def test_a_nasty_home_comes_back_any_number_of_times(world: ArchiveWorld) -> None:
     home = make_nasty(world.home())
     root = tree_root(home)
     packed = world.pack(home).result
@@ -92,7 +92,7 @@ def test_the_root_notices_every_kind_of_change(tmp_path: Path) -> None:
     assert changed("none again") == roots["none"]
 
 
-def test_an_empty_home(world: World) -> None:
+def test_an_empty_home(world: ArchiveWorld) -> None:
     home = world.home()
     packed = world.pack(home).result
     assert (packed["files"], packed["home_bytes"]) == (0, 0)
@@ -101,7 +101,7 @@ def test_an_empty_home(world: World) -> None:
     assert tree_root(again) == tree_root(home) == packed["manifest_root"]
 
 
-def test_ten_thousand_files(world: World) -> None:
+def test_ten_thousand_files(world: ArchiveWorld) -> None:
     home = world.home()
     dice = random.Random(1)
     for directory in range(100):
@@ -115,7 +115,7 @@ def test_ten_thousand_files(world: World) -> None:
     assert tree_root(again) == packed["manifest_root"]
 
 
-def test_a_tree_deeper_than_any_path(world: World) -> None:
+def test_a_tree_deeper_than_any_path(world: ArchiveWorld) -> None:
     """Longer than PATH_MAX and than Python's stack; and leftovers as deep are cleared away."""
     home = world.home()
     depth = 1200
@@ -136,7 +136,7 @@ def test_a_tree_deeper_than_any_path(world: World) -> None:
             subprocess.run(["rm", "-rf", str(path)], check=True)
 
 
-def test_what_an_earlier_try_left_is_gone(world: World) -> None:
+def test_what_an_earlier_try_left_is_gone(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "a").write_bytes(b"a")
     root = world.pack(home).result["manifest_root"]
@@ -145,7 +145,7 @@ def test_what_an_earlier_try_left_is_gone(world: World) -> None:
     assert tree_root(again) == root
 
 
-def test_memory_stays_flat(world: World) -> None:
+def test_memory_stays_flat(world: ArchiveWorld) -> None:
     home = world.home()
     with (home / "huge").open("wb") as huge:
         huge.truncate(1 << 28)
@@ -164,7 +164,7 @@ def test_memory_stays_flat(world: World) -> None:
     assert (again / "noise").read_bytes() == (home / "noise").read_bytes()
 
 
-def test_the_same_home_gives_the_same_bytes(world: World) -> None:
+def test_the_same_home_gives_the_same_bytes(world: ArchiveWorld) -> None:
     """So a late writer of the same archive changes nothing."""
     home = make_nasty(world.home())
     world.pack(home).result  # noqa: B018
@@ -178,7 +178,7 @@ def test_the_same_home_gives_the_same_bytes(world: World) -> None:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="tar restores owners and trusted attributes as root only")
-def test_plain_tar_can_restore_it(world: World) -> None:
+def test_plain_tar_can_restore_it(world: ArchiveWorld) -> None:
     home = make_nasty(world.home())
     world.pack(home).result  # noqa: B018
     again = world.home("again")
@@ -194,7 +194,7 @@ def test_plain_tar_can_restore_it(world: World) -> None:
         subprocess.run(["tar", "--zstd", "-tf", str(world.object(DATA))], check=True, capture_output=True)
 
 
-def test_python_reads_the_same_tar(world: World) -> None:
+def test_python_reads_the_same_tar(world: ArchiveWorld) -> None:
     home = make_nasty(world.home())
     world.pack(home).result  # noqa: B018
     bare = b"".join(decompressed([world.object(DATA).read_bytes()]))
@@ -220,7 +220,7 @@ def test_python_reads_the_same_tar(world: World) -> None:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
-def test_a_home_restored_for_another_user_has_the_same_root(world: World) -> None:
+def test_a_home_restored_for_another_user_has_the_same_root(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "mine").write_bytes(b"x")
     (home / "roots").write_bytes(b"x")
@@ -235,7 +235,7 @@ def test_a_home_restored_for_another_user_has_the_same_root(world: World) -> Non
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
-def test_not_root(reachable_for_all: World) -> None:
+def test_not_root(reachable_for_all: ArchiveWorld) -> None:
     """Somebody with no rights over others' files, unreadable files and closed directories of their own included."""
     world = reachable_for_all
     home, again = world.home(), world.home("again")
@@ -254,7 +254,7 @@ def test_not_root(reachable_for_all: World) -> None:
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
 @pytest.mark.parametrize("mode", [0o311, 0o411, 0])
-def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: World, mode: int) -> None:
+def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: ArchiveWorld, mode: int) -> None:
     world = reachable_for_all
     home, again = world.home(), world.home("again")
     deep = home / "closed" / "deeper"
@@ -273,7 +273,7 @@ def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: W
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
-def test_not_root_cannot_give_files_away(reachable_for_all: World) -> None:
+def test_not_root_cannot_give_files_away(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     home, again = world.home(), world.home("again")
     os.chown(home, 65534, 65534)
@@ -294,7 +294,7 @@ def sparse(path: Path, size: int) -> Path:
     return path
 
 
-def test_a_home_of_endless_holes_is_refused_at_once(world: World) -> None:
+def test_a_home_of_endless_holes_is_refused_at_once(world: ArchiveWorld) -> None:
     (world.home() / "a").write_bytes(b"x")
     sparse(world.home() / "endless", 7 << 40)
     began = time.monotonic()
@@ -304,7 +304,7 @@ def test_a_home_of_endless_holes_is_refused_at_once(world: World) -> None:
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
-def test_endless_holes_where_only_the_owner_may_look(reachable_for_all: World) -> None:
+def test_endless_holes_where_only_the_owner_may_look(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     closed = world.home() / "closed"
     closed.mkdir()
@@ -366,7 +366,7 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
     assert bytes_read() - before < 4 << 20
 
 
-def test_more_is_left_out_than_a_manifest_lists(world: World) -> None:
+def test_more_is_left_out_than_a_manifest_lists(world: ArchiveWorld) -> None:
     """Long names and many of them: what is listed is bounded, what is counted is not."""
     home = world.home()
     deep = home
@@ -380,16 +380,16 @@ def test_more_is_left_out_than_a_manifest_lists(world: World) -> None:
     assert world.pack(home).result["skipped"] == 1500
     head = manifest_of(world).head
     assert (head.skipped_count, len(head.skipped)) == (1500, tree.MOST_SKIPPED)
-    longest = tuple(tree.Skipped(os.fsdecode(b"\xff") * tree.MOST_SKIPPED_PATH, "character device") for _ in head.skipped)
+    longest = tuple(tree.SkippedEntry(os.fsdecode(b"\xff") * tree.MOST_SKIPPED_PATH, "character device") for _ in head.skipped)
     assert len(replace(head, skipped=longest).text()) < MOST_HEAD_BYTES
     world.unpack(world.home("again")).result  # noqa: B018
 
 
-def test_a_manifest_from_before_there_was_a_count(world: World) -> None:
+def test_a_manifest_from_before_there_was_a_count(world: ArchiveWorld) -> None:
     world.pack(make_nasty(world.home())).result  # noqa: B018
     head = manifest_of(world).head
     old = b"".join(line for line in head.text().splitlines(keepends=True) if b"skipped_count" not in line)
-    assert Head.parse(old) == head
+    assert ManifestHead.parse(old) == head
 
 
 # ── trouble on the way ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -406,9 +406,9 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
             file.write(b"more")
 
     (tmp_path / "store").mkdir()
-    place = Place(Address.parse(f"file://{tmp_path}/store"))
+    place = ArchiveStore(StoreAddress.parse(f"file://{tmp_path}/store"))
     with pytest.raises(Failed, match="'busy' changed") as caught:
-        pack(place, Order(KEY, 3, 7), home, somebody_writes)
+        pack(place, PackRequest(KEY, 3, 7), home, somebody_writes)
     assert caught.value.code is Code.HOME_CHANGED
     assert fetch(place, KEY) is None
     assert not list((tmp_path / "store").rglob("*#*"))
@@ -424,12 +424,12 @@ def test_a_directory_that_changes_while_it_is_read(tmp_path: Path) -> None:
 
     (tmp_path / "store").mkdir()
     with pytest.raises(Failed, match="changed") as caught:
-        pack(Place(Address.parse(f"file://{tmp_path}/store")), Order(KEY, 3, 7), home, somebody_writes)
+        pack(ArchiveStore(StoreAddress.parse(f"file://{tmp_path}/store")), PackRequest(KEY, 3, 7), home, somebody_writes)
     assert caught.value.code is Code.HOME_CHANGED
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can mount")
-def test_full_disks(world: World) -> None:
+def test_full_disks(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "noise").write_bytes(os.urandom(6 << 20))
     small = world.home("small")
@@ -495,9 +495,9 @@ def test_any_tree_comes_back(tree: tuple[str, object, int, int]) -> None:
         again.mkdir()
         Path(directory, "store").mkdir()
         grow(home, tree)
-        place = Place(Address.parse(f"file://{directory}/store"))
+        place = ArchiveStore(StoreAddress.parse(f"file://{directory}/store"))
         root = tree_root(home)
-        assert pack(place, Order(KEY, 3, 7), home, lambda count: None).head.manifest_root == root
+        assert pack(place, PackRequest(KEY, 3, 7), home, lambda count: None).head.manifest_root == root
         unpack(place, find(place, KEY), again, lambda count: None)
         assert tree_root(again) == root
         assert again.stat().st_mtime_ns == home.stat().st_mtime_ns

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.archives.s3 import S3, Silence
-from tests.support.archive_jobs import HOME, KEY, World
+from tests.support.archive_jobs import HOME, KEY, ArchiveWorld
 from tests.support.waiting import until, wait_until
 from torpor.archives import HomeArchives, archives
-from torpor.archives.store import Address, Place
+from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.domain.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +102,7 @@ def test_the_interpreter_ends_all_the_same(silence: Silence) -> None:
     assert len(silence.visitors) == 2
 
 
-def test_a_job_that_is_told_to_stop_while_nothing_comes(world: World, silence: Silence) -> None:
+def test_a_job_that_is_told_to_stop_while_nothing_comes(world: ArchiveWorld, silence: Silence) -> None:
     """It hears of it as soon as the store's client lets go of it; the runtime does not wait for that."""
     job = HomeArchives("s3://bucket", {**silence.options, "timeout": "1s"}).pack_job(KEY, HOME, 7)
     with subprocess.Popen([*job.argv, world.home()], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -124,10 +124,10 @@ def test_plain_http_when_it_is_allowed(s3: S3, name: str) -> None:
     options = {**s3.options, name: s3.options["allow_http"]}
     if name != "allow_http":
         del options["allow_http"]
-    assert Place(Address.parse("s3://bucket"), options, pauses_s=()).size("a") is None
+    assert ArchiveStore(StoreAddress.parse("s3://bucket"), options, pauses_s=()).size("a") is None
 
 
 def test_plain_http_to_an_endpoint_of_the_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     options = dict(s3.options)
     monkeypatch.setenv("AWS_ENDPOINT_URL", options.pop("endpoint"))
-    assert Place(Address.parse("s3://bucket"), options, pauses_s=()).size("a") is None
+    assert ArchiveStore(StoreAddress.parse("s3://bucket"), options, pauses_s=()).size("a") is None

@@ -8,7 +8,7 @@ from obstore.exceptions import BaseError, GenericError, PermissionDeniedError
 
 from tests.archives.s3 import S3
 from torpor.archives import HomeArchives
-from torpor.archives.store import OS_ERROR_MEANS, Address, Missing, Place, Transient, _meaning
+from torpor.archives.store import OS_ERROR_MEANS, ArchiveStore, ObjectMissing, StoreAddress, TransientFailure, _meaning
 from torpor.domain.errors import Code, Failed, Refused
 
 
@@ -24,7 +24,7 @@ from torpor.domain.errors import Code, Failed, Refused
     ],
 )
 def test_good_urls(url: str, directory: str | None) -> None:
-    assert Address.parse(url).directory == (None if directory is None else Path(directory))
+    assert StoreAddress.parse(url).directory == (None if directory is None else Path(directory))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
 
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(Refused, match="endpt"):
-        Place(Address.parse("s3://bucket"), {"endpt": "x"}).size("a")
+        ArchiveStore(StoreAddress.parse("s3://bucket"), {"endpt": "x"}).size("a")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_every_meaning_of_the_table_is_one_that_the_loop_knows() -> None:
     assert {code for code, _ in OS_ERROR_MEANS.values()} <= {Code.DISK_FULL, Code.S3_ACCESS_ERROR}
 
 
-class FlakyPlace(Place):
+class FlakyPlace(ArchiveStore):
     """Fails as a network does, some times, then works."""
 
     failures = 0
@@ -91,7 +91,7 @@ class FlakyPlace(Place):
 
 
 def flaky(tmp_path: Path, failures: int) -> FlakyPlace:
-    place = FlakyPlace(Address.parse(f"file://{tmp_path}"), pauses_s=(0.0, 0.0))
+    place = FlakyPlace(StoreAddress.parse(f"file://{tmp_path}"), pauses_s=(0.0, 0.0))
     place.failures = failures
     return place
 
@@ -100,14 +100,14 @@ def test_three_tries(tmp_path: Path) -> None:
     place = flaky(tmp_path, 2)
     assert place.write_once("a/b", b"x") in (True, False)
     assert b"".join(place.windows("a/b", 1)) == b"x"
-    with pytest.raises(Transient):
+    with pytest.raises(TransientFailure):
         flaky(tmp_path, 3).write_once("a/c", b"x")
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    place = Place(Address.parse(f"file://{tmp_path}"))
+    place = ArchiveStore(StoreAddress.parse(f"file://{tmp_path}"))
     assert place.size("a/b") is None
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         list(place.windows("a/b", 10))
 
 
@@ -119,7 +119,7 @@ def test_a_store_that_nobody_serves() -> None:
         "region": "x",
         "allow_http": "true",
     }
-    place = Place(Address.parse("s3://bucket/prefix"), options, pauses_s=())
+    place = ArchiveStore(StoreAddress.parse("s3://bucket/prefix"), options, pauses_s=())
     with pytest.raises(Failed) as caught:
         place.size("a/b")
     assert caught.value.code is Code.S3_ACCESS_ERROR
@@ -133,6 +133,6 @@ def test_a_refusal_of_the_store_says_where_and_with_which_status(status: int) ->
             return status, b""
 
     with Refusing() as store, pytest.raises(Failed) as caught:
-        list(Place(Address.parse("s3://bucket/homes"), store.options, pauses_s=()).windows("a", 10))
+        list(ArchiveStore(StoreAddress.parse("s3://bucket/homes"), store.options, pauses_s=()).windows("a", 10))
     assert caught.value.code is Code.S3_ACCESS_ERROR
     assert (caught.value.context["endpoint"], caught.value.context["status_code"]) == ("s3://bucket/homes", status)

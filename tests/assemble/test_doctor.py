@@ -18,7 +18,7 @@ from torpor.assemble.doctor import (
     index_findings,
     running_findings,
 )
-from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.volumes import Volumes
 from torpor.settings import load
 
@@ -41,7 +41,7 @@ async def test_an_archive_directory_that_was_lost_is_reported(tmp_path: Path, tr
     if trace == "postgres":
         (tmp_path / trace).mkdir()
     else:
-        Volumes(places(tmp_path)).open_root()
+        Volumes(runtime_paths(tmp_path)).open_root()
     found = await finding(tmp_path)
     assert not found.ok
     assert found.blocks

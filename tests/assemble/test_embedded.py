@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tests.support.valkey import pid_of
 from tests.support.waiting import until
 from torpor.assemble import embedded
-from torpor.assemble.embedded import Keeper
+from torpor.assemble.embedded import ServerSupervisor
 from torpor.bus import embedded as valkey_module
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
@@ -42,7 +42,7 @@ async def test_it_is_started_again_even_after_a_start_that_failed(tmp_path: Path
     monkeypatch.setattr(embedded, "RETRY_S", 0.01)
     async with EmbeddedValkey(tmp_path / "bus") as server:
         bus = await Bus.open(server.url)
-        keeping = asyncio.create_task(Keeper("valkey", server).run())
+        keeping = asyncio.create_task(ServerSupervisor("valkey", server).run())
         first = pid_of(server)
         with capture_logs() as logs:
 
@@ -64,7 +64,7 @@ async def test_it_is_started_again_even_after_a_start_that_failed(tmp_path: Path
 
 async def test_one_that_ends_right_after_its_start_is_not_started_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ShortLived()
-    keeping = asyncio.create_task(Keeper("short-lived", server).run())
+    keeping = asyncio.create_task(ServerSupervisor("short-lived", server).run())
     await until(lambda: server.starts == 1)
     for _ in range(1000):
         await asyncio.sleep(0)

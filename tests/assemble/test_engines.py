@@ -16,7 +16,7 @@ async def test_workspaces_are_started_with_the_networks_of_the_settings(tmp_path
     said = {"TORPOR_WORKSPACE_BLOCKED_NETWORKS": "10.0.0.0/8", "TORPOR_WORKSPACE_ALLOWED_NETWORKS": "10.1.2.3"}
     settings = load({"TORPOR_DATA": str(tmp_path), **said})
     async with contextlib.AsyncExitStack() as stack:
-        runtime, _ = await engines.choose(settings, EVERY_PART, stack, lambda _: None)
+        runtime, _ = await engines.choose_runtime(settings, EVERY_PART, stack, lambda _: None)
         assert isinstance(runtime, ProcessRuntime)
         assert runtime._options.blocked_networks == ("10.0.0.0/8",)
         assert runtime._options.allowed_networks == ("10.1.2.3/32",)

@@ -11,9 +11,9 @@ import redis.asyncio as redis
 
 from tests.support.small_disk import fill, small_disk
 from tests.support.waiting import until
-from torpor.assemble.embedded import Keeper, Server
+from torpor.assemble.embedded import ServerSupervisor, SupervisedServer
 from torpor.bus.embedded import EmbeddedValkey
-from torpor.loops import begin, stop
+from torpor.loops import start_tasks, stop
 from torpor.store.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.anyio
@@ -28,9 +28,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def kept(server: Server) -> AsyncIterator[str]:
+async def kept(server: SupervisedServer) -> AsyncIterator[str]:
     url = await server.start()
-    keeping = begin(Keeper("server", server).run())
+    keeping = start_tasks(ServerSupervisor("server", server).run())
     try:
         yield url
     finally:

@@ -14,7 +14,7 @@ from torpor.api.app import make_health_app
 from torpor.assemble.health import health
 from torpor.bus.redis import Bus
 from torpor.domain.disk import Disk
-from torpor.loops import Loop, begin, stop
+from torpor.loops import Loop, start_tasks, stop
 from torpor.settings import load
 from torpor.store.database import Database, Role
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
@@ -54,7 +54,7 @@ async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_turns
         checks = health(settings, database, FakeRuntime(world), FakeArchives(world), bus, here.coordinator)
         transport = httpx.ASGITransport(make_health_app(checks))
         client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://torpor"))
-        stack.push_async_callback(stop, *begin(Loop("hanging", turn, interval_s=0.02, turn_s=0.06).run()))
+        stack.push_async_callback(stop, *start_tasks(Loop("hanging", turn, interval_s=0.02, turn_s=0.06).run()))
 
         said = await answered(client, 200)
         assert (said["stalled_loops"], said["disk_low"]) == ([], None)

@@ -6,28 +6,28 @@ from typing import Any
 import pytest
 
 from tests.support.gate_stage import PORT, head
-from torpor.assemble.proxy_wiring import Doors
-from torpor.assemble.roles import EVERY_PART, Part
+from torpor.assemble.proxy_wiring import ProxyWiring
+from torpor.assemble.roles import EVERY_PART, ProcessRole
 from torpor.domain.errors import Refused
 from torpor.ports import Address
-from torpor.proxy.gate import Pass, Reply, Verdict
+from torpor.proxy.gate import Forward, Reply, Verdict
 from torpor.settings import Settings
 
 HERE = Address(unix_path="/here")
 
 
-def doors(folder: Path, parts: frozenset[Part], **settings: Any) -> Doors:
-    return Doors(Settings.model_validate({"data": folder, "port": PORT, **settings}), parts, HERE)
+def doors(folder: Path, parts: frozenset[ProcessRole], **settings: Any) -> ProxyWiring:
+    return ProxyWiring(Settings.model_validate({"data": folder, "port": PORT, **settings}), parts, HERE)
 
 
-def judged(made: Doors, host: str = "localhost", target: str = "/") -> Verdict:
+def judged(made: ProxyWiring, host: str = "localhost", target: str = "/") -> Verdict:
     verdict = made._gate.judge(head(host=f"{host}:{PORT}", target=target), "192.0.2.7")
-    assert isinstance(verdict, Pass | Reply)
+    assert isinstance(verdict, Forward | Reply)
     return verdict
 
 
 def address(verdict: Verdict) -> Address:
-    assert isinstance(verdict, Pass)
+    assert isinstance(verdict, Forward)
     return verdict.address
 
 
@@ -38,21 +38,23 @@ def test_the_platform_is_here_where_the_api_is(tmp_path: Path) -> None:
 
 
 def test_a_proxy_alone_asks_the_api_elsewhere_but_for_what_concerns_itself(tmp_path: Path) -> None:
-    made = doors(tmp_path, frozenset({Part.PROXY}), api_url="http://api.internal:9000")
+    made = doors(tmp_path, frozenset({ProcessRole.PROXY}), api_url="http://api.internal:9000")
     assert address(judged(made, target="/api/v1/me")) == Address(host="api.internal", port=9000)
     assert address(judged(made, target="/door?x=1")) == Address(host="api.internal", port=9000)
     for own in ("/health", "/health/ready", "/metrics"):
         assert address(judged(made, target=own)) == HERE
-    assert address(judged(doors(tmp_path, frozenset({Part.PROXY})), target="/api/v1/me")) == HERE
+    assert address(judged(doors(tmp_path, frozenset({ProcessRole.PROXY})), target="/api/v1/me")) == HERE
 
 
 def test_an_address_of_the_api_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="TORPOR_API_URL"):
-        doors(tmp_path, frozenset({Part.PROXY}), api_url="https://api.internal")
+        doors(tmp_path, frozenset({ProcessRole.PROXY}), api_url="https://api.internal")
 
 
 def test_until_it_is_opened_a_workspace_cannot_be_found_and_without_the_role_never(tmp_path: Path) -> None:
-    opening, elsewhere = (judged(doors(tmp_path, parts), "ada.localhost") for parts in (EVERY_PART, frozenset({Part.API})))
+    opening, elsewhere = (
+        judged(doors(tmp_path, parts), "ada.localhost") for parts in (EVERY_PART, frozenset({ProcessRole.API}))
+    )
     assert isinstance(opening, Reply)
     assert isinstance(elsewhere, Reply)
     assert (opening.status, elsewhere.status) == (503, 421)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from torpor import metrics
-from torpor.assemble.streams import forgiving
+from torpor.assemble.streams import lossy_stream
 
 # Without a limit the first full pipe would hold it for ever.
 WRITES_WITHIN_S = 20.0
@@ -58,7 +58,7 @@ def test_lines_are_lost_and_counted_and_that_is_said(pipe: tuple[int, int]) -> N
     heard, said = pipe
     before = metrics.log_lines_lost_total._value.get()
     with os.fdopen(os.dup(said), "w") as file:
-        stream = forgiving(file, lambda count: f"{count} lost")
+        stream = lossy_stream(file, lambda count: f"{count} lost")
         print("first", file=stream)
         assert drain(heard) == "first\n"
         fill(said)
@@ -75,7 +75,7 @@ def test_lines_are_lost_and_counted_and_that_is_said(pipe: tuple[int, int]) -> N
 def test_a_line_that_was_torn_does_not_swallow_the_next(pipe: tuple[int, int]) -> None:
     heard, said = pipe
     with os.fdopen(os.dup(said), "w") as file:
-        stream = forgiving(file, lambda count: f"{count} lost")
+        stream = lossy_stream(file, lambda count: f"{count} lost")
         print("x" * (1 << 20), file=stream)
         assert set(drain(heard)) == {"x"}
         print("whole", file=stream)
@@ -86,7 +86,7 @@ def test_a_reader_that_does_not_read_holds_nothing_up() -> None:
     heard, said = os.pipe()
     try:
         with os.fdopen(said, "w") as file:
-            stream = forgiving(file, lambda count: f"{count} lost")
+            stream = lossy_stream(file, lambda count: f"{count} lost")
             began = time.monotonic()
             for _ in range(200):
                 print("x" * 10_000, file=stream)
@@ -101,7 +101,7 @@ def test_a_reader_that_does_not_read_holds_nothing_up() -> None:
 
 
 def test_a_stream_that_python_does_not_have_takes_everything() -> None:
-    print("into the void", file=forgiving(None, str))
+    print("into the void", file=lossy_stream(None, str))
 
 
 def log(process: "subprocess.Popen[str]", line: str) -> None:

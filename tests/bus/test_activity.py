@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.valkey import AT_ONCE_S
 from tests.support.waiting import until
-from torpor.bus.activity import AT_ONCE, Activity
+from torpor.bus.activity import AT_ONCE, RedisActivity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Unavailable
-from torpor.ports import Closed, Use
+from torpor.ports import ClosedConnection, Use
 
 pytestmark = pytest.mark.anyio
 
@@ -22,11 +22,11 @@ LEASE_S = 30.0
 # A proxy that takes a lease, says so, and then never does anything again.
 HOLDER = """
 import asyncio, sys
-from torpor.bus.activity import Activity
+from torpor.bus.activity import RedisActivity
 from torpor.bus.redis import Bus
 
 async def main() -> None:
-    await Activity(await Bus.open(sys.argv[1])).renew({"w": frozenset({"of the dead"})}, lease_s=float(sys.argv[2]))
+    await RedisActivity(await Bus.open(sys.argv[1])).renew({"w": frozenset({"of the dead"})}, lease_s=float(sys.argv[2]))
     print("ready", flush=True)
     await asyncio.sleep(600)
 
@@ -34,20 +34,20 @@ asyncio.run(main())
 """
 
 
-async def use_of(activity: Activity, workspace_id: str = "w") -> Use:
+async def use_of(activity: RedisActivity, workspace_id: str = "w") -> Use:
     return (await activity.uses([workspace_id]))[workspace_id]
 
 
-async def connections_of(activity: Activity, workspace_id: str = "w") -> int:
+async def connections_of(activity: RedisActivity, workspace_id: str = "w") -> int:
     return (await use_of(activity, workspace_id)).connections
 
 
 @pytest.fixture
-def activity(bus: Bus) -> Activity:
-    return Activity(bus)
+def activity(bus: Bus) -> RedisActivity:
+    return RedisActivity(bus)
 
 
-async def test_what_is_busy_is_told_with_what_until_its_lease_runs_out(activity: Activity) -> None:
+async def test_what_is_busy_is_told_with_what_until_its_lease_runs_out(activity: RedisActivity) -> None:
     await activity.busy({"w": "the command 'make' runs in a terminal", "x": "it uses 7% of a core"}, lease_s=0.3)
     assert await activity.uses(["w", "x", "y"]) == {
         "w": Use(busy="the command 'make' runs in a terminal"),
@@ -61,19 +61,19 @@ async def test_what_is_busy_is_told_with_what_until_its_lease_runs_out(activity:
     await until(is_forgotten)
 
 
-async def test_nobody_has_used_what_was_never_heard_of(activity: Activity) -> None:
+async def test_nobody_has_used_what_was_never_heard_of(activity: RedisActivity) -> None:
     assert await activity.uses(["a", "b"]) == {"a": Use(0, None), "b": Use(0, None)}
     assert await activity.uses([]) == {}
 
 
-async def test_nothing_to_say_is_said_to_nobody(bus: Bus, activity: Activity) -> None:
+async def test_nothing_to_say_is_said_to_nobody(bus: Bus, activity: RedisActivity) -> None:
     await activity.renew({}, lease_s=LEASE_S)
     await activity.renew({"w": frozenset()}, lease_s=LEASE_S)
     await activity.touch({})
     assert await bus.ask(("DBSIZE",)) == [0]
 
 
-async def test_each_connection_counts_once_and_for_its_own_workspace(activity: Activity) -> None:
+async def test_each_connection_counts_once_and_for_its_own_workspace(activity: RedisActivity) -> None:
     leases = {"a": frozenset({"1", "2"}), "b": frozenset({"3"})}
     await activity.renew(leases, lease_s=LEASE_S)
     await activity.renew(leases, lease_s=LEASE_S)
@@ -81,7 +81,7 @@ async def test_each_connection_counts_once_and_for_its_own_workspace(activity: A
     assert await activity.uses(["a", "b", "c"]) == {"a": Use(2), "b": Use(2), "c": Use(0)}
 
 
-async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: Activity) -> None:
+async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: RedisActivity) -> None:
     await activity.renew({"w": frozenset({"short", "long"})}, lease_s=0.3)
     await activity.renew({"w": frozenset({"long"})}, lease_s=LEASE_S)
     assert await connections_of(activity) == 2
@@ -91,13 +91,13 @@ async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: Activit
 
     await until(one_is_left)
     # The one that ran out is not in the way of the other's last close.
-    await activity.release([Closed("w", "long", IDLE_S)])
+    await activity.release([ClosedConnection("w", "long", IDLE_S)])
     use = await use_of(activity)
     assert use.connections == 0
     assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
 
 
-async def test_the_key_goes_with_the_last_lease(bus: Bus, activity: Activity) -> None:
+async def test_the_key_goes_with_the_last_lease(bus: Bus, activity: RedisActivity) -> None:
     await activity.renew({"w": frozenset({"long"})}, lease_s=LEASE_S)
     await activity.renew({"w": frozenset({"short"})}, lease_s=0.1)
     left_ms, latest = await bus.ask(("PTTL", "ws_conn:w"), ("ZSCORE", "ws_conn:w", "long"))
@@ -113,7 +113,7 @@ async def test_the_key_goes_with_the_last_lease(bus: Bus, activity: Activity) ->
     await until(is_gone)
 
 
-async def test_the_lease_of_a_killed_holder_runs_out_and_leaves_the_others(redis_url: str, activity: Activity) -> None:
+async def test_the_lease_of_a_killed_holder_runs_out_and_leaves_the_others(redis_url: str, activity: RedisActivity) -> None:
     await activity.renew({"w": frozenset({"of the living"})}, lease_s=LEASE_S)
     holder = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", HOLDER, redis_url, "1.5"), stdout=asyncio.subprocess.PIPE
@@ -130,46 +130,46 @@ async def test_the_lease_of_a_killed_holder_runs_out_and_leaves_the_others(redis
     await until(one_is_left)
 
 
-async def test_only_the_last_close_starts_the_idle_timer(activity: Activity) -> None:
+async def test_only_the_last_close_starts_the_idle_timer(activity: RedisActivity) -> None:
     await activity.renew({"w": frozenset({"1", "2"})}, lease_s=LEASE_S)
-    await activity.release([Closed("w", "1", IDLE_S)])
+    await activity.release([ClosedConnection("w", "1", IDLE_S)])
     assert await use_of(activity) == Use(1, None)
-    await activity.release([Closed("w", "1", IDLE_S)])
+    await activity.release([ClosedConnection("w", "1", IDLE_S)])
     assert await use_of(activity) == Use(1, None)
-    await activity.release([Closed("w", "2", IDLE_S)])
+    await activity.release([ClosedConnection("w", "2", IDLE_S)])
     use = await use_of(activity)
     assert use.connections == 0
     assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
 
 
-async def test_of_many_that_close_at_once_exactly_the_last_starts_the_timer(bus: Bus, activity: Activity) -> None:
+async def test_of_many_that_close_at_once_exactly_the_last_starts_the_timer(bus: Bus, activity: RedisActivity) -> None:
     for attempt in range(5):
         names = frozenset(str(number) for number in range(40))
         workspace_id = f"w{attempt}"
         await activity.renew({workspace_id: names}, lease_s=LEASE_S)
-        await asyncio.gather(*(activity.release([Closed(workspace_id, name, IDLE_S)]) for name in names))
+        await asyncio.gather(*(activity.release([ClosedConnection(workspace_id, name, IDLE_S)]) for name in names))
         use = await use_of(activity, workspace_id)
         assert use.connections == 0
         assert use.idle_timer_s
 
 
-async def test_a_close_that_the_bus_has_forgotten_the_opening_of_starts_the_timer(activity: Activity) -> None:
-    await activity.release([Closed("w", "unheard of", IDLE_S)])
+async def test_a_close_that_the_bus_has_forgotten_the_opening_of_starts_the_timer(activity: RedisActivity) -> None:
+    await activity.release([ClosedConnection("w", "unheard of", IDLE_S)])
     assert (await use_of(activity)).idle_timer_s
 
 
-async def test_any_number_is_closed_at_once(activity: Activity) -> None:
+async def test_any_number_is_closed_at_once(activity: RedisActivity) -> None:
     ids = [f"w{number}" for number in range(2 * AT_ONCE + 1)]
     await activity.renew({one: frozenset({"1", "2"}) for one in ids}, lease_s=LEASE_S)
-    await activity.release([Closed(one, "1", IDLE_S) for one in ids])
-    await activity.release([Closed(one, "2", IDLE_S) for one in ids[::2]])
+    await activity.release([ClosedConnection(one, "1", IDLE_S) for one in ids])
+    await activity.release([ClosedConnection(one, "2", IDLE_S) for one in ids[::2]])
     await activity.release([])
     uses = await activity.uses(ids)
     assert [uses[one].connections for one in ids] == [at % 2 for at in range(len(ids))]
     assert [uses[one].idle_timer_s is not None for one in ids] == [at % 2 == 0 for at in range(len(ids))]
 
 
-async def test_each_touch_starts_the_timer_anew(activity: Activity) -> None:
+async def test_each_touch_starts_the_timer_anew(activity: RedisActivity) -> None:
     await activity.touch({"a": 10.0, "b": 20.5})
     await activity.touch({"a": 100.0})
     uses = await activity.uses(["a", "b"])
@@ -178,7 +178,7 @@ async def test_each_touch_starts_the_timer_anew(activity: Activity) -> None:
     assert uses["a"].connections == 0
 
 
-async def test_the_timer_runs_out(activity: Activity) -> None:
+async def test_the_timer_runs_out(activity: RedisActivity) -> None:
     await activity.touch({"w": 0.2, "at once": 0.0})
     assert (await use_of(activity)).idle_timer_s
 
@@ -188,7 +188,7 @@ async def test_the_timer_runs_out(activity: Activity) -> None:
     await until(both_ran_out)
 
 
-async def test_any_number_is_asked_for_at_once_and_answered_in_order(activity: Activity) -> None:
+async def test_any_number_is_asked_for_at_once_and_answered_in_order(activity: RedisActivity) -> None:
     ids = [f"w{number}" for number in range(2 * AT_ONCE + 1)]
     await activity.renew({ids[at]: frozenset(map(str, range(at % 3))) for at in range(len(ids))}, lease_s=LEASE_S)
     await activity.touch(dict.fromkeys(ids[::2], IDLE_S))
@@ -198,13 +198,13 @@ async def test_any_number_is_asked_for_at_once_and_answered_in_order(activity: A
     assert [uses[workspace_id].idle_timer_s is not None for workspace_id in ids] == [at % 2 == 0 for at in range(len(ids))]
 
 
-async def test_a_wrong_clock_of_whoever_asks_changes_nothing(activity: Activity, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_clock_of_whoever_asks_changes_nothing(activity: RedisActivity, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
     await activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S)
     assert await connections_of(activity) == 1
 
 
-async def test_memory_is_counted_from_the_first_question(bus: Bus, activity: Activity) -> None:
+async def test_memory_is_counted_from_the_first_question(bus: Bus, activity: RedisActivity) -> None:
     assert await activity.memory_s() == 0.0
 
     async def has_grown() -> bool:
@@ -212,10 +212,10 @@ async def test_memory_is_counted_from_the_first_question(bus: Bus, activity: Act
 
     await until(has_grown)
     # Whoever else asks gets the same count.
-    assert await Activity(bus).memory_s() > 0.05
+    assert await RedisActivity(bus).memory_s() > 0.05
 
 
-async def test_of_many_who_ask_first_only_one_begins_the_count(bus: Bus, activity: Activity) -> None:
+async def test_of_many_who_ask_first_only_one_begins_the_count(bus: Bus, activity: RedisActivity) -> None:
     await asyncio.gather(*(activity.memory_s() for _ in range(20)))
     (since,) = await bus.ask(("GET", "torpor:memory"))
     await asyncio.gather(*(activity.memory_s() for _ in range(20)))
@@ -223,7 +223,7 @@ async def test_of_many_who_ask_first_only_one_begins_the_count(bus: Bus, activit
 
 
 @pytest.mark.parametrize("how", [("FLUSHALL",), ("SET", "torpor:memory", "nonsense"), ("DEL", "torpor:memory")])
-async def test_what_was_lost_is_noticed(bus: Bus, activity: Activity, how: tuple[str, ...]) -> None:
+async def test_what_was_lost_is_noticed(bus: Bus, activity: RedisActivity, how: tuple[str, ...]) -> None:
     await activity.memory_s()
 
     async def has_grown() -> bool:
@@ -236,7 +236,7 @@ async def test_what_was_lost_is_noticed(bus: Bus, activity: Activity, how: tuple
 
 
 async def test_a_bus_that_threw_keys_out_for_want_of_memory_has_forgotten(own_bus: Bus) -> None:
-    activity = Activity(own_bus)
+    activity = RedisActivity(own_bus)
     await own_bus.ask(("CONFIG", "SET", "maxmemory-policy", "volatile-lru"))
     await activity.memory_s()
 
@@ -257,10 +257,10 @@ async def test_memory_is_counted_where_nobody_may_ask_about_the_server(redis_url
     await bus.ask(("ACL", "SETUSER", "humble", "on", "nopass", "~*", "+@all", "-info"))
     humble = await Bus.open(f"{redis_url}?username=humble&password=any")
     try:
-        assert await Activity(humble).memory_s() == 0.0
+        assert await RedisActivity(humble).memory_s() == 0.0
 
         async def has_grown() -> bool:
-            return await Activity(humble).memory_s() > 0
+            return await RedisActivity(humble).memory_s() > 0
 
         await until(has_grown)
     finally:
@@ -269,7 +269,7 @@ async def test_memory_is_counted_where_nobody_may_ask_about_the_server(redis_url
 
 
 async def test_a_restart_keeps_leases_and_timers_but_begins_the_count_anew(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
-    activity = Activity(own_bus)
+    activity = RedisActivity(own_bus)
     await activity.memory_s()
     await activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S)
     await activity.touch({"w": IDLE_S})
@@ -291,12 +291,12 @@ async def test_a_restart_keeps_leases_and_timers_but_begins_the_count_anew(own_v
 async def test_every_verb_says_at_once_that_the_bus_is_down_and_works_when_it_is_back(
     own_valkey: EmbeddedValkey, own_bus: Bus
 ) -> None:
-    activity = Activity(own_bus)
+    activity = RedisActivity(own_bus)
     await activity.touch({"w": IDLE_S})
     await own_valkey.stop()
     for verb in (
         activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S),
-        activity.release([Closed("w", "1", IDLE_S)]),
+        activity.release([ClosedConnection("w", "1", IDLE_S)]),
         activity.touch({"w": IDLE_S}),
         activity.uses(["w"]),
         activity.memory_s(),

@@ -16,7 +16,7 @@ from tests.support.valkey import AT_ONCE_S, kill_and_start_again, pid_of, until_
 from tests.support.waiting import until
 from torpor.bus import redis as redis_module
 from torpor.bus.embedded import EmbeddedValkey
-from torpor.bus.feed import Feed
+from torpor.bus.feed import RedisFeed
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Unavailable
 
@@ -42,7 +42,7 @@ class Ear:
 @contextlib.asynccontextmanager
 async def listening_to(bus: Bus, pattern: str) -> AsyncIterator[Ear]:
     ear = Ear()
-    listening = asyncio.create_task(Feed(bus).listen(pattern, ear.hear, ear.miss))
+    listening = asyncio.create_task(RedisFeed(bus).listen(pattern, ear.hear, ear.miss))
     try:
         yield ear
     finally:
@@ -55,7 +55,7 @@ async def test_messages_arrive_in_order_with_their_channel_and_every_byte(bus: B
     messages = [(f"workspace:{number % 7}", b"\x00\xff\r\n%d" % number) for number in range(3000)]
     async with listening_to(bus, "workspace:*") as ear:
         await until_listened(bus)
-        await Feed(bus).publish(messages)
+        await RedisFeed(bus).publish(messages)
         await until(lambda: len(ear.heard) == len(messages))
     assert ear.heard == messages
     assert ear.gaps == 0
@@ -64,24 +64,24 @@ async def test_messages_arrive_in_order_with_their_channel_and_every_byte(bus: B
 async def test_only_what_matches_is_heard(bus: Bus) -> None:
     async with listening_to(bus, "workspace:*") as some, listening_to(bus, "*") as everything:
         await until_listened(bus, 2)
-        await Feed(bus).publish([("owner:a", b"1"), ("workspace:b", b"2")])
+        await RedisFeed(bus).publish([("owner:a", b"1"), ("workspace:b", b"2")])
         await until(lambda: len(everything.heard) == 2)
         await until(lambda: some.heard == [("workspace:b", b"2")])
 
 
 async def test_nothing_is_published_in_nothing(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     await own_valkey.stop()
-    await Feed(own_bus).publish([])
+    await RedisFeed(own_bus).publish([])
     async with asyncio.timeout(AT_ONCE_S):
         with pytest.raises(Unavailable):
-            await Feed(own_bus).publish([("channel", b"message")])
+            await RedisFeed(own_bus).publish([("channel", b"message")])
 
 
 async def test_a_large_message_arrives_whole(bus: Bus) -> None:
     large = os.urandom(3_000_000)
     async with listening_to(bus, "workspace:*") as ear:
         await until_listened(bus)
-        await Feed(bus).publish([("workspace:a", large)])
+        await RedisFeed(bus).publish([("workspace:a", large)])
         await until(lambda: ear.heard == [("workspace:a", large)])
 
 
@@ -94,7 +94,7 @@ async def test_a_listener_survives_the_bus_and_says_that_it_may_have_missed_some
             await kill_and_start_again(own_valkey)
             await until(partial(ear.has_missed, times))
             # Whoever was told of the gap hears everything from then on.
-            await Feed(own_bus).publish([("workspace:a", b"%d" % times)])
+            await RedisFeed(own_bus).publish([("workspace:a", b"%d" % times)])
             await until(partial(ear.heard.__contains__, ("workspace:a", b"%d" % times)))
             assert ear.heard[-1] == ("workspace:a", b"%d" % times)
 
@@ -104,7 +104,7 @@ async def test_a_connection_that_somebody_cuts_is_made_anew(bus: Bus) -> None:
         await until_listened(bus)
         await bus.ask(("CLIENT", "KILL", "TYPE", "pubsub"))
         await until(lambda: ear.gaps == 1)
-        await Feed(bus).publish([("workspace:a", b"1")])
+        await RedisFeed(bus).publish([("workspace:a", b"1")])
         await until(lambda: ear.heard == [("workspace:a", b"1")])
 
 
@@ -139,7 +139,7 @@ async def test_a_quiet_connection_is_asked_whether_it_lives_and_kept(bus: Bus, m
 
         await until(was_asked_often)
         assert ear.gaps == 0
-        await Feed(bus).publish([("workspace:a", b"1")])
+        await RedisFeed(bus).publish([("workspace:a", b"1")])
         await until(lambda: ear.heard == [("workspace:a", b"1")])
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.valkey import kill_and_start_again, until_listened
 from tests.support.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
-from torpor.bus.hints import CHANNEL, SINGLY, Hints
+from torpor.bus.hints import CHANNEL, SINGLY, RedisHints
 from torpor.bus.redis import Bus
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ A, B, C = (an_id(number) for number in (10, 11, 12))
 
 
 @contextlib.asynccontextmanager
-async def heard_by(hints: Hints) -> AsyncIterator[Heard]:
+async def heard_by(hints: RedisHints) -> AsyncIterator[Heard]:
     heard: Heard = []
     listening = asyncio.create_task(hints.listen(lambda *ids: heard.append(ids)))
     try:
@@ -42,15 +42,15 @@ async def heard_by(hints: Hints) -> AsyncIterator[Heard]:
 
 async def test_a_hint_reaches_everyone_who_listens(redis_url: str, bus: Bus) -> None:
     other = await Bus.open(redis_url)
-    async with heard_by(Hints(bus)) as here, heard_by(Hints(other)) as there:
+    async with heard_by(RedisHints(bus)) as here, heard_by(RedisHints(other)) as there:
         await until_listened(bus, 2)
-        Hints(bus).wake(A)
+        RedisHints(bus).wake(A)
         await until(lambda: here == there == [(A,)])
     await other.close()
 
 
 async def test_what_is_said_in_one_breath_is_one_message(bus: Bus) -> None:
-    hints = Hints(bus)
+    hints = RedisHints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
         hints.wake(B, A)
@@ -60,7 +60,7 @@ async def test_what_is_said_in_one_breath_is_one_message(bus: Bus) -> None:
 
 
 async def test_no_id_means_everything_and_so_do_too_many(bus: Bus) -> None:
-    hints = Hints(bus)
+    hints = RedisHints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
         hints.wake(A)
@@ -75,7 +75,7 @@ async def test_no_id_means_everything_and_so_do_too_many(bus: Bus) -> None:
 
 
 async def test_what_is_said_while_a_message_is_under_way_goes_with_the_next(bus: Bus) -> None:
-    hints = Hints(bus)
+    hints = RedisHints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
         for number in range(500):
@@ -87,7 +87,7 @@ async def test_what_is_said_while_a_message_is_under_way_goes_with_the_next(bus:
 
 
 async def test_a_message_of_a_foreigner_does_no_harm(bus: Bus) -> None:
-    async with heard_by(Hints(bus)) as heard:
+    async with heard_by(RedisHints(bus)) as heard:
         await until_listened(bus)
         said = (b"\xff\xfe  x\n", b"a", A.encode(), f"x {B} {B[:-1]}".encode())
         await bus.ask(*(("PUBLISH", CHANNEL, words) for words in said))
@@ -96,7 +96,7 @@ async def test_a_message_of_a_foreigner_does_no_harm(bus: Bus) -> None:
 
 async def test_waking_neither_waits_nor_fails_while_the_bus_is_down(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     await own_valkey.stop()
-    hints = Hints(own_bus)
+    hints = RedisHints(own_bus)
     for number in range(5000):
         hints.wake(an_id(number))
         if number % 1000 == 0:
@@ -109,7 +109,7 @@ async def test_waking_neither_waits_nor_fails_while_the_bus_is_down(own_valkey: 
 
 
 async def test_a_listener_looks_at_everything_after_the_bus_was_killed(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
-    hints = Hints(own_bus)
+    hints = RedisHints(own_bus)
     async with heard_by(hints) as heard:
         await until_listened(own_bus)
         hints.wake(an_id(20))
@@ -123,9 +123,9 @@ async def test_a_listener_looks_at_everything_after_the_bus_was_killed(own_valke
 
 async def test_closing_lets_the_last_hint_out_and_later_ones_are_not_missed(redis_url: str, bus: Bus) -> None:
     leaving = await Bus.open(redis_url)
-    async with heard_by(Hints(bus)) as heard:
+    async with heard_by(RedisHints(bus)) as heard:
         await until_listened(bus)
-        hints = Hints(leaving)
+        hints = RedisHints(leaving)
         hints.wake(an_id(22))
         await leaving.close()
         hints.wake(an_id(23))

@@ -129,7 +129,7 @@ async def test_the_bus_is_told_no_names(bus: Bus) -> None:
 
 
 async def test_the_memory_of_one_process_has_an_end(clock: Clock) -> None:
-    counts = throttle_module._Counts(clock)
+    counts = throttle_module._LocalThrottle(clock)
     for number in range(REMEMBERED + 10):
         counts.admit({f"key{number}": 1})
     assert len(counts.counts) == REMEMBERED

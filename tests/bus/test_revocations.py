@@ -13,7 +13,7 @@ from tests.support.valkey import kill_and_start_again, until_listened
 from tests.support.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
-from torpor.bus.revocations import CHANNEL, Revocations, Revoked, from_message, to_message
+from torpor.bus.revocations import CHANNEL, Revocation, Revocations, from_message, to_message
 
 pytestmark = pytest.mark.anyio
 ONE, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
@@ -21,7 +21,7 @@ ONE, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 @dataclass
 class Ear:
-    heard: list[Revoked] = field(default_factory=list)
+    heard: list[Revocation] = field(default_factory=list)
     gaps: int = 0
 
     def miss(self) -> None:
@@ -46,7 +46,7 @@ async def test_another_process_hears_it(bus: Bus) -> None:
         await Revocations(bus).revoked(ONE, OTHER)
         await Revocations(bus).of_user(ONE)
         await until(lambda: len(ear.heard) == 2)
-    assert ear.heard == [Revoked(frozenset({ONE, OTHER})), Revoked(user_id=ONE)]
+    assert ear.heard == [Revocation(frozenset({ONE, OTHER})), Revocation(user_id=ONE)]
 
 
 async def test_the_same_process_hears_it_even_while_the_bus_is_out(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
@@ -56,7 +56,7 @@ async def test_the_same_process_hears_it_even_while_the_bus_is_out(own_valkey: E
         await own_valkey.stop()
         with capture_logs() as logs:
             await revocations.revoked(ONE)
-        assert ear.heard == [Revoked(frozenset({ONE}))]
+        assert ear.heard == [Revocation(frozenset({ONE}))]
         assert "revocation_not_heard" in [entry["event"] for entry in logs]
         await own_valkey.start()
         await until(lambda: ear.gaps == 1)
@@ -71,7 +71,7 @@ async def test_who_may_have_missed_something_is_told_so(own_valkey: EmbeddedValk
         await kill_and_start_again(own_valkey)
         await until(lambda: ear.gaps == 1)
         await Revocations(own_bus).revoked(ONE)
-        await until(lambda: ear.heard == [Revoked(frozenset({ONE}))])
+        await until(lambda: ear.heard == [Revocation(frozenset({ONE}))])
 
 
 async def test_nothing_revoked_is_nothing_said(bus: Bus) -> None:
@@ -80,7 +80,7 @@ async def test_nothing_revoked_is_nothing_said(bus: Bus) -> None:
         await Revocations(bus).revoked()
         await Revocations(bus).revoked(ONE)
         await until(lambda: ear.heard != [])
-    assert ear.heard == [Revoked(frozenset({ONE}))]
+    assert ear.heard == [Revocation(frozenset({ONE}))]
 
 
 NOT_OURS = [
@@ -107,17 +107,22 @@ async def test_what_is_not_ours_does_not_end_the_listening(bus: Bus) -> None:
         await until_listened(bus)
         await bus.ask(*(("PUBLISH", CHANNEL, message) for message in NOT_OURS))
         await Revocations(bus).revoked(ONE)
-        await until(lambda: ear.heard == [Revoked(frozenset({ONE}))])
+        await until(lambda: ear.heard == [Revocation(frozenset({ONE}))])
 
 
-@pytest.mark.parametrize("revoked", [Revoked(frozenset({ONE, OTHER})), Revoked(user_id=ONE), Revoked()])
-def test_a_message_says_what_was_meant(revoked: Revoked) -> None:
+@pytest.mark.parametrize("revoked", [Revocation(frozenset({ONE, OTHER})), Revocation(user_id=ONE), Revocation()])
+def test_a_message_says_what_was_meant(revoked: Revocation) -> None:
     assert from_message(to_message(revoked)) == revoked
 
 
 @pytest.mark.parametrize(
     ("revoked", "concerns"),
-    [(Revoked(frozenset({ONE})), True), (Revoked(user_id=OTHER), True), (Revoked(user_id=ONE), False), (Revoked(), False)],
+    [
+        (Revocation(frozenset({ONE})), True),
+        (Revocation(user_id=OTHER), True),
+        (Revocation(user_id=ONE), False),
+        (Revocation(), False),
+    ],
 )
-def test_whom_it_concerns(revoked: Revoked, concerns: bool) -> None:
+def test_whom_it_concerns(revoked: Revocation, concerns: bool) -> None:
     assert revoked.concerns(credential_id=ONE, user_id=OTHER) is concerns

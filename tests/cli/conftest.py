@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_api import TOKEN, StandIn, stand_in
+from tests.support.scripted_api import TOKEN, ScriptedApi, scripted_api
 from torpor.cli.main import run
 
 
@@ -35,13 +35,13 @@ class Ended:
 
 
 @pytest.fixture
-def api() -> Iterator[StandIn]:
-    with stand_in() as server:
+def api() -> Iterator[ScriptedApi]:
+    with scripted_api() as server:
         yield server
 
 
 @pytest.fixture
-def data(api: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(api: ScriptedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory whose credentials lead to the stand-in, and an environment that says nothing else."""
     for name in [name for name in os.environ if name.startswith("TORPOR_")]:
         monkeypatch.delenv(name)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ended
-from tests.support.live_api import Live, live
+from tests.support.live_api import LiveApi, live_api
 from torpor.cli.main import run
 
 
 class Real:
     def __init__(
-        self, here: Live, url: str, folder: Path, captured: pytest.CaptureFixture[bytes], patch: pytest.MonkeyPatch
+        self, here: LiveApi, url: str, folder: Path, captured: pytest.CaptureFixture[bytes], patch: pytest.MonkeyPatch
     ) -> None:
         self.here = here
         self.url = url
@@ -52,7 +52,7 @@ class Real:
 async def real(
     database_url: str, redis_url: str, folder: Path, captured: pytest.CaptureFixture[bytes], patch: pytest.MonkeyPatch
 ) -> AsyncIterator[Real]:
-    async with live(database_url, redis_url, publishes=False) as here, at_a_port(here.path) as url:
+    async with live_api(database_url, redis_url, publishes=False) as here, at_a_port(here.path) as url:
         yield Real(here, url, folder, captured, patch)
 
 

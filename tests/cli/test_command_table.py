@@ -11,14 +11,14 @@ import pytest
 
 from tests.cli.conftest import Torpor
 from tests.cli.records import AT, condition, error, explanation, workspace
-from tests.support.scripted_api import TOKEN, Answer, StandIn
+from tests.support.scripted_api import TOKEN, ScriptedApi, ScriptedResponse
 from torpor.cli.exit_codes import ExitCode
 from torpor.cli.main import wants_json
 
 LOOK = f"GET /workspaces/{workspace()['id']}"
 
 
-def test_create_sends_what_was_said(torpor: Torpor, api: StandIn) -> None:
+def test_create_sends_what_was_said(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
     ended = torpor("create", "demo", "--template", "command", "--json", "--", "python", "--json", "-m", "x")
     assert ended.code == 0
@@ -27,27 +27,27 @@ def test_create_sends_what_was_said(torpor: Torpor, api: StandIn) -> None:
     assert api.asked[0].token == TOKEN
 
 
-def test_create_leaves_out_what_was_not_said(torpor: Torpor, api: StandIn) -> None:
+def test_create_leaves_out_what_was_not_said(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
     assert torpor("create", "demo").text.startswith("demo is PENDING; RUNNING is wished")
     assert api.asked[0].body == {"name": "demo"}
 
 
 @pytest.mark.parametrize(("verb", "wish"), [("start", "RUNNING"), ("stop", "STANDBY"), ("archive", "ARCHIVED")])
-def test_a_wish_is_a_patch(torpor: Torpor, api: StandIn, verb: str, wish: str) -> None:
+def test_a_wish_is_a_patch(torpor: Torpor, api: ScriptedApi, verb: str, wish: str) -> None:
     api.answer("PATCH /workspaces/demo", workspace(desired_state=wish))
     assert torpor(verb, "demo").code == 0
     assert api.asked[0].body == {"desired_state": wish}
 
 
-def test_delete_and_purge(torpor: Torpor, api: StandIn) -> None:
+def test_delete_and_purge(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED"), status=202)
     assert torpor("delete", "demo").code == 0
     assert torpor("delete", "demo", "--purge").code == 0
     assert [asked.target for asked in api.asked] == ["/workspaces/demo?purge=false", "/workspaces/demo?purge=true"]
 
 
-def test_undelete_and_recover(torpor: Torpor, api: StandIn) -> None:
+def test_undelete_and_recover(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /workspaces/demo/undelete", workspace(desired_state="ARCHIVED"))
     api.answer("POST /workspaces/demo/recover", workspace(), status=202)
     assert torpor("undelete", "demo").code == 0
@@ -60,7 +60,7 @@ def test_undelete_and_recover(torpor: Torpor, api: StandIn) -> None:
     assert torpor("recover", "demo", "--empty", "--accept").code == 2
 
 
-def test_the_list_follows_every_page(torpor: Torpor, api: StandIn) -> None:
+def test_the_list_follows_every_page(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer(
         "GET /workspaces",
         {"items": [workspace(name="a")], "next_cursor": "n=1&x"},
@@ -73,7 +73,7 @@ def test_the_list_follows_every_page(torpor: Torpor, api: StandIn) -> None:
     ]
 
 
-def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: StandIn) -> None:
+def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces", {"items": [workspace(url="http://" + "x" * 300)], "next_cursor": None})
     ended = torpor("list")
     assert len(ended.text.splitlines()) == 2
@@ -90,13 +90,13 @@ def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: StandIn)
         ("archives", "/archives", {"items": []}, "no archives"),
     ],
 )
-def test_looking(torpor: Torpor, api: StandIn, command: str, path: str, answer: object, part: str) -> None:
+def test_looking(torpor: Torpor, api: ScriptedApi, command: str, path: str, answer: object, part: str) -> None:
     api.answer(f"GET /workspaces/demo{path}", answer)
     assert part in torpor(command, "demo").text
     assert torpor(command, "demo", "--json").json == answer
 
 
-def test_templates(torpor: Torpor, api: StandIn) -> None:
+def test_templates(torpor: Torpor, api: ScriptedApi) -> None:
     items = [{"name": "command", "title": "Your own", "description": "Any program.", "takes_command": True, "cpu_weight": 40}]
     api.answer("GET /templates", {"items": items})
     assert "-- CMD..." in torpor("templates").text
@@ -105,9 +105,9 @@ def test_templates(torpor: Torpor, api: StandIn) -> None:
     assert torpor("templates", "--json").json == {"items": items}
 
 
-def test_logs_are_escaped_and_raw_ones_passed_on_as_they_are(torpor: Torpor, api: StandIn) -> None:
+def test_logs_are_escaped_and_raw_ones_passed_on_as_they_are(torpor: Torpor, api: ScriptedApi) -> None:
     written = b"one\n\xfftwo \x1b]0;owned\x07 \xc2\x9b2J"
-    api.answer("GET /workspaces/demo/logs", Answer(200, written, "text/plain"))
+    api.answer("GET /workspaces/demo/logs", ScriptedResponse(200, written, "text/plain"))
     assert torpor("logs", "demo", "--tail", "7").out == rb"one" b"\n" rb"\xfftwo \x1b]0;owned\x07 \x9b2J"
     assert api.asked[0].target == "/workspaces/demo/logs?tail=7"
     assert torpor("logs", "demo", "--raw").out == written
@@ -119,7 +119,7 @@ def test_logs_are_escaped_and_raw_ones_passed_on_as_they_are(torpor: Torpor, api
 HOSTILE = "\x1b[2J\x9b31m\x07\u202e"
 
 
-def test_what_others_wrote_does_not_control_the_terminal(torpor: Torpor, api: StandIn) -> None:
+def test_what_others_wrote_does_not_control_the_terminal(torpor: Torpor, api: ScriptedApi) -> None:
     """Neither as a result nor as an error, and no line of theirs looks like one of ours."""
     lease = {"id": "1", "reason": f"{HOSTILE}\nroot", "created_by": "eve", "created_at": AT, "expires_at": AT}
     api.answer("GET /workspaces/demo/leases", {"items": [lease]})
@@ -146,7 +146,7 @@ def test_what_others_wrote_does_not_control_the_terminal(torpor: Torpor, api: St
 
 
 def test_open_prints_the_address_and_opens_it(
-    torpor: Torpor, api: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    torpor: Torpor, api: ScriptedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"
@@ -161,7 +161,7 @@ def test_open_prints_the_address_and_opens_it(
     assert opened.read_text() == "http://demo.localhost:8080/\n"
 
 
-def test_open_names_the_host_of_a_port(torpor: Torpor, api: StandIn) -> None:
+def test_open_names_the_host_of_a_port(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo", workspace())
     assert torpor("open", "demo", "--port", "3000", "--print").text == "http://3000--demo.localhost:8080/\n"
     assert torpor("open", "demo", "--port", "3000", "--json").json == {"url": "http://3000--demo.localhost:8080/"}
@@ -170,7 +170,7 @@ def test_open_names_the_host_of_a_port(torpor: Torpor, api: StandIn) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a display")
 def test_without_a_display_open_only_prints(
-    torpor: Torpor, api: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    torpor: Torpor, api: ScriptedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
@@ -216,7 +216,7 @@ def test_a_creation_whose_answer_was_lost_is_asked_for_again_with_its_key(
     assert len(set(keys)) == 1
 
 
-def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: StandIn) -> None:
+def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("GET /workspaces/..%2Fme%3Fx", 404, "not_found", "there is no workspace '../me?x'")
     assert torpor("show", "../me?x").code == 1
     assert api.asked[0].target == "/workspaces/..%2Fme%3Fx"
@@ -228,7 +228,7 @@ def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: StandIn) -> None:
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: StandIn) -> None:
+def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: ScriptedApi) -> None:
     problem = api.refuse("GET /workspaces/demo", 404, "not_found", "there is no workspace 'demo'")
     ended = torpor("show", "demo")
     assert (ended.code, ended.text) == (1, "")
@@ -250,13 +250,13 @@ def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: StandIn) -> 
     ],
 )
 def test_what_is_not_found_is_listed_by_the_command_that_the_hint_names(
-    torpor: Torpor, api: StandIn, kind: str, hint: str
+    torpor: Torpor, api: ScriptedApi, kind: str, hint: str
 ) -> None:
     api.refuse("GET /workspaces/demo", 404, "not_found", "there is none", kind=kind)
     assert f"`{hint}`" in torpor("show", "demo").said
 
 
-def test_a_lost_home_asks_which_way(torpor: Torpor, api: StandIn) -> None:
+def test_a_lost_home_asks_which_way(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("POST /workspaces/demo/recover", 409, "say_which_way", "the home is lost", archive_keys=["k1", "k2"])
     ended = torpor("recover", "demo")
     assert ended.code == 1
@@ -265,7 +265,7 @@ def test_a_lost_home_asks_which_way(torpor: Torpor, api: StandIn) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 422, 429, 500, 503])
-def test_every_refusal_ends_with_one(torpor: Torpor, api: StandIn, status: int) -> None:
+def test_every_refusal_ends_with_one(torpor: Torpor, api: ScriptedApi, status: int) -> None:
     api.refuse("GET /workspaces", status, "some_code", "no")
     ended = torpor("list")
     assert ended.code == 1
@@ -273,8 +273,11 @@ def test_every_refusal_ends_with_one(torpor: Torpor, api: StandIn, status: int) 
     assert ended.said.count("\n") == 1
 
 
-@pytest.mark.parametrize("answer", [Answer(200, b"<html>", "text/html"), Answer(502, b"<html>", "text/html"), Answer(200, [])])
-def test_an_answer_that_is_none(torpor: Torpor, api: StandIn, answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [ScriptedResponse(200, b"<html>", "text/html"), ScriptedResponse(502, b"<html>", "text/html"), ScriptedResponse(200, [])],
+)
+def test_an_answer_that_is_none(torpor: Torpor, api: ScriptedApi, answer: ScriptedResponse) -> None:
     api.answer("GET /workspaces/demo", answer)
     ended = torpor("show", "demo", "--json")
     assert ended.code == 1
@@ -285,7 +288,7 @@ def test_an_answer_that_is_none(torpor: Torpor, api: StandIn, answer: Answer) ->
 # ── waiting, where it does not end as meant ──────────────────────────────────────────────────────────────────────────
 
 
-def test_waiting_that_somebody_overtakes(torpor: Torpor, api: StandIn) -> None:
+def test_waiting_that_somebody_overtakes(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
     api.answer(LOOK, workspace(phase="STANDBY", desired_state="ARCHIVED", wish_version=4))
     ended = torpor("start", "demo", "--wait")
@@ -293,7 +296,7 @@ def test_waiting_that_somebody_overtakes(torpor: Torpor, api: StandIn) -> None:
     assert "somebody wished ARCHIVED for demo while RUNNING was waited for" in ended.said
 
 
-def test_waiting_that_takes_too_long(torpor: Torpor, api: StandIn) -> None:
+def test_waiting_that_takes_too_long(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
     api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"))
     ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
@@ -301,7 +304,7 @@ def test_waiting_that_takes_too_long(torpor: Torpor, api: StandIn) -> None:
     assert "demo was not RUNNING after 0.3 s; it is STANDBY, STARTING (the wish stands" in ended.said
 
 
-def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpor: Torpor, api: StandIn) -> None:
+def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpor: Torpor, api: ScriptedApi) -> None:
     out = {"policy.healthy": condition("True", "ArchiveStoreOut", "the archive store cannot be reached: no route")}
     api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
     api.answer(LOOK, workspace(phase="ARCHIVED", operation="RESTORING", conditions=out))
@@ -312,14 +315,14 @@ def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpo
     assert f"demo was not RUNNING after 0.3 s; it is {told}" in ended.said
 
 
-def test_waiting_until_it_is_gone(torpor: Torpor, api: StandIn) -> None:
+def test_waiting_until_it_is_gone(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED", wish_version=4), status=202)
     api.refuse(LOOK, 404, "not_found", "gone")
     ended = torpor("delete", "demo", "--purge", "--wait")
     assert (ended.code, ended.text) == (0, "demo is DELETED\n")
 
 
-def test_exec_where_nothing_runs(torpor: Torpor, api: StandIn) -> None:
+def test_exec_where_nothing_runs(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("GET /workspaces/demo/exec", 409, "not_running", "demo is not running")
     ended = torpor("exec", "demo", "--no-wake", "--no-stdin", "--", "true")
     assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` wakes it)\n")
@@ -348,7 +351,7 @@ def test_broken_credentials(torpor: Torpor, data: Path, content: str) -> None:
     assert "credentials.json does not hold" in ended.said
 
 
-def test_the_environment_counts_more(torpor: Torpor, api: StandIn, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_counts_more(torpor: Torpor, api: ScriptedApi, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api.answer("GET /workspaces", {"items": [], "next_cursor": None})
     (data / "credentials.json").unlink()
     monkeypatch.setenv("TORPOR_URL", api.url + "/")
@@ -454,7 +457,7 @@ def test_which_json_is_meant() -> None:
     assert not wants_json(["list"])
 
 
-def test_nothing_is_told_as_a_traceback(torpor: Torpor, api: StandIn) -> None:
+def test_nothing_is_told_as_a_traceback(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo", {"created_at": AT})
     ended = torpor("show", "demo")
     assert ended.code == 1

@@ -9,15 +9,15 @@ import pytest
 
 from tests.cli.conftest import Torpor
 from tests.cli.records import workspace
-from tests.support.scripted_api import TOKEN, Answer, StandIn
+from tests.support.scripted_api import TOKEN, ScriptedApi, ScriptedResponse
 from torpor.cli.command_table import COMMANDS
-from torpor.cli.commands.completion import SCRIPTS, Shell
+from torpor.cli.commands.completion import SCRIPTS, CompletionShell
 from torpor.domain.access import Scope
 from torpor.domain.states import Phase
 
 
 @pytest.fixture
-def names(api: StandIn) -> StandIn:
+def names(api: ScriptedApi) -> ScriptedApi:
     items = [workspace(name="demo"), workspace(name="desk", phase="STANDBY"), workspace(name="other")]
     api.answer("GET /workspaces", {"items": items, "next_cursor": None})
     return api
@@ -37,7 +37,7 @@ def test_commands_are_offered_with_what_they_do(torpor: Torpor) -> None:
     assert offered(torpor, "nosuch", "") == offered(torpor, "")
 
 
-def test_names_of_workspaces_are_asked_for(torpor: Torpor, names: StandIn) -> None:
+def test_names_of_workspaces_are_asked_for(torpor: Torpor, names: ScriptedApi) -> None:
     assert torpor("__complete", "show", "de").text == "demo\tRUNNING\ndesk\tSTANDBY\n"
     assert offered(torpor, "show", "") == ["demo", "desk", "other"]
     assert offered(torpor, "show", "--json", "o") == ["other"]
@@ -46,7 +46,7 @@ def test_names_of_workspaces_are_asked_for(torpor: Torpor, names: StandIn) -> No
     assert {asked.token for asked in names.asked} == {TOKEN}
 
 
-def test_nobody_is_offered_a_second_name_or_a_name_for_something_new(torpor: Torpor, names: StandIn) -> None:
+def test_nobody_is_offered_a_second_name_or_a_name_for_something_new(torpor: Torpor, names: ScriptedApi) -> None:
     assert offered(torpor, "show", "demo", "") == []
     assert offered(torpor, "create", "") == []
     assert offered(torpor, "exec", "demo", "--", "d") == []
@@ -62,13 +62,13 @@ def test_options_and_their_values_are_offered(torpor: Torpor) -> None:
     assert offered(torpor, "list", "--phase", "=", "st") == ["STANDBY"]
     assert offered(torpor, "list", "--phase", "=") == list(Phase)
     assert offered(torpor, "tokens", "create", "x", "--scope", "") == list(Scope)
-    assert offered(torpor, "completion", "") == list(Shell)
+    assert offered(torpor, "completion", "") == list(CompletionShell)
     assert offered(torpor, "exec", "demo", "--", "--js") == []
 
 
-def test_whatever_goes_wrong_nothing_is_said(torpor: Torpor, api: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_goes_wrong_nothing_is_said(torpor: Torpor, api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:
     assert offered(torpor, "show", "") == []
-    api.answer("GET /workspaces", Answer(200, b"<html>", "text/html"))
+    api.answer("GET /workspaces", ScriptedResponse(200, b"<html>", "text/html"))
     assert offered(torpor, "show", "") == []
     monkeypatch.setenv("TORPOR_URL", "http://127.0.0.1:1")
     assert offered(torpor, "show", "") == []
@@ -77,7 +77,7 @@ def test_whatever_goes_wrong_nothing_is_said(torpor: Torpor, api: StandIn, monke
     assert offered(torpor) == offered(torpor, "")
 
 
-def test_what_a_shell_could_take_for_something_to_do_is_not_offered(torpor: Torpor, api: StandIn) -> None:
+def test_what_a_shell_could_take_for_something_to_do_is_not_offered(torpor: Torpor, api: ScriptedApi) -> None:
     evil = [workspace(name=name) for name in ("$(reboot)", "a b", "`x`", "--x;y", "a\nb", "'", "fine")]
     api.answer("GET /workspaces", {"items": evil, "next_cursor": None})
     assert offered(torpor, "show", "") == ["fine"]
@@ -85,7 +85,7 @@ def test_what_a_shell_could_take_for_something_to_do_is_not_offered(torpor: Torp
 
 # In each: what the shell itself makes of the script, with the cursor after `torpor show de`.
 ASK = {
-    Shell.BASH: """
+    CompletionShell.BASH: """
         eval "$(torpor completion bash)"
         COMP_WORDS=(torpor show de); COMP_CWORD=2
         _torpor; printf '%s\\n' "${COMPREPLY[@]}"
@@ -93,13 +93,13 @@ ASK = {
         _torpor; printf '%s\\n' "${COMPREPLY[@]}"
         complete -p torpor > /dev/null && echo registered
     """,
-    Shell.FISH: "torpor completion fish | source; complete -C 'torpor show de' | string split -f1 \\t",
+    CompletionShell.FISH: "torpor completion fish | source; complete -C 'torpor show de' | string split -f1 \\t",
 }
 
 
 @pytest.mark.parametrize("shell", [shell for shell in ASK if shutil.which(shell)])
 @pytest.mark.usefixtures("names", "data")
-def test_a_real_shell_completes(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_shell_completes(shell: CompletionShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = tmp_path / "torpor"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m torpor "$@"\n')
     command.chmod(0o755)
@@ -107,12 +107,12 @@ def test_a_real_shell_completes(shell: Shell, tmp_path: Path, monkeypatch: pytes
     done = subprocess.run([shell, "-c", ASK[shell]], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     assert done.stdout.split()[:2] == ["demo", "desk"]
-    if shell is Shell.BASH:
+    if shell is CompletionShell.BASH:
         assert done.stdout.split()[2:] == ["STANDBY", "registered"]
 
 
 def test_every_shell_has_its_script(torpor: Torpor) -> None:
-    for shell in Shell:
+    for shell in CompletionShell:
         assert torpor("completion", shell).text == SCRIPTS[shell]
         assert "torpor" in SCRIPTS[shell]
     assert torpor("completion", "tcsh").code == 2

@@ -2,11 +2,11 @@
 
 import pytest
 
-from torpor.cli.escape_keys import Screen, Typed
+from torpor.cli.escape_keys import KeyFilter, TerminalModes
 
 
 def passed(*chunks: bytes) -> tuple[bytes, bool]:
-    typed = Typed()
+    typed = KeyFilter()
     return b"".join(map(typed.pass_on, chunks)), typed.is_leaving
 
 
@@ -25,7 +25,7 @@ def passed(*chunks: bytes) -> tuple[bytes, bool]:
     ],
 )
 def test_only_a_tilde_and_a_dot_at_the_beginning_of_a_line_leave(chunks: list[bytes], expected: tuple[bytes, bool]) -> None:
-    leaving, rest = Typed(), b""
+    leaving, rest = KeyFilter(), b""
     for chunk in chunks:
         rest += b"" if leaving.is_leaving else leaving.pass_on(chunk)
     assert (rest, leaving.is_leaving) == expected
@@ -37,7 +37,7 @@ def test_it_does_not_matter_how_it_is_cut() -> None:
 
 
 def undone(*chunks: bytes) -> bytes:
-    screen = Screen()
+    screen = TerminalModes()
     for chunk in chunks:
         screen.saw(chunk)
     return screen.undo()
@@ -53,7 +53,7 @@ def test_what_was_left_switched_on_is_switched_off() -> None:
 
 
 def test_a_notice_stands_on_a_line_of_its_own_and_moves_nothing_on_a_full_screen() -> None:
-    screen = Screen()
+    screen = TerminalModes()
     assert screen.notice("soon") == b"\r\nsoon\r\n"
     screen.saw(b"\x1b[?1049h")
     assert screen.notice("soon") == b"\x1b7\x1b[1;1H\x1b[7msoon\x1b[0m\x1b[K\x1b8"
@@ -68,7 +68,7 @@ def test_a_sequence_may_come_in_pieces() -> None:
 
 
 def test_what_is_no_sequence_is_not_kept_for_ever() -> None:
-    screen = Screen()
+    screen = TerminalModes()
     screen.saw(b"\x1b]0;" + b"x" * 10_000)
     screen.saw(b"\x1b" + b"y" * 10_000)
     assert len(screen._tail) < 100

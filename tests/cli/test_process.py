@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import torpor_process
 from tests.cli.records import error, explanation, workspace
-from tests.support.scripted_api import StandIn
+from tests.support.scripted_api import ScriptedApi
 
 LOOK = f"GET /workspaces/{workspace()['id']}"
 
@@ -32,7 +32,7 @@ HEAVY = {
 }
 
 
-def going_up(api: StandIn) -> None:
+def going_up(api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
     api.answer(
         LOOK,
@@ -43,7 +43,7 @@ def going_up(api: StandIn) -> None:
     )
 
 
-def test_waiting_until_it_runs(api: StandIn) -> None:
+def test_waiting_until_it_runs(api: ScriptedApi) -> None:
     going_up(api)
     ended = torpor_process("start", "demo", "--wait")
     assert ended.code == 0
@@ -56,7 +56,7 @@ def test_waiting_until_it_runs(api: StandIn) -> None:
     ]
 
 
-def test_waiting_at_a_terminal_draws_a_bar(api: StandIn) -> None:
+def test_waiting_at_a_terminal_draws_a_bar(api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
     api.answer(LOOK, *[workspace(phase="ARCHIVED", operation="RESTORING", progress=40)] * 3, workspace())
     ours, theirs = pty.openpty()
@@ -85,7 +85,7 @@ def test_waiting_at_a_terminal_draws_a_bar(api: StandIn) -> None:
     assert "━" in drawn.decode()
 
 
-def test_waiting_that_ends_in_error(api: StandIn) -> None:
+def test_waiting_that_ends_in_error(api: ScriptedApi) -> None:
     failed = workspace(phase="ERROR", error=error())
     api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
     api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"), failed)
@@ -103,7 +103,7 @@ def test_waiting_that_ends_in_error(api: StandIn) -> None:
     ]
 
 
-def test_whoever_reads_may_stop_reading(api: StandIn) -> None:
+def test_whoever_reads_may_stop_reading(api: ScriptedApi) -> None:
     api.answer("GET /workspaces", {"items": [workspace(name=f"w{number}") for number in range(500)], "next_cursor": None})
     reader, writer = os.pipe()
     os.close(reader)
@@ -112,7 +112,7 @@ def test_whoever_reads_may_stop_reading(api: StandIn) -> None:
     assert done.stderr == b""
 
 
-def test_client_commands_import_nothing_heavy(api: StandIn) -> None:
+def test_client_commands_import_nothing_heavy(api: ScriptedApi) -> None:
     api.answer("GET /workspaces", {"items": [workspace()], "next_cursor": None})
     api.answer("GET /workspaces/demo", workspace())
     seen = "import sys; from torpor.cli.main import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
@@ -215,7 +215,7 @@ def test_up_in_the_background_that_fails(product: str) -> None:
 
 
 @pytest.mark.parametrize(("said", "code", "asked"), [(b"n\n", 2, 0), (b"\n", 2, 0), (b"y\n", 0, 1)])
-def test_a_purge_asks_at_a_terminal(api: StandIn, said: bytes, code: int, asked: int) -> None:
+def test_a_purge_asks_at_a_terminal(api: ScriptedApi, said: bytes, code: int, asked: int) -> None:
     api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED"), status=202)
     ours, theirs = pty.openpty()
     try:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Torpor
-from tests.support.scripted_api import TOKEN, StandIn
+from tests.support.scripted_api import TOKEN, ScriptedApi
 from torpor import paths
-from torpor.cli.target import Login, store_login, stored_login
+from torpor.cli.target import StoredLogin, store_login, stored_login
 
 NOTHING: dict[str, Any] = {"items": [], "next_cursor": None}
 
@@ -24,14 +24,14 @@ def environ(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict
     return found
 
 
-def own_product(environ: dict[str, str], api: StandIn) -> None:
+def own_product(environ: dict[str, str], api: ScriptedApi) -> None:
     folder = paths.default_data(environ)
     folder.mkdir(parents=True)
     (folder / "credentials.json").write_text(json.dumps({"url": api.url, "token": "of-my-own"}))
 
 
 def test_the_nearest_word_counts(
-    torpor: Torpor, api: StandIn, environ: dict[str, str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    torpor: Torpor, api: ScriptedApi, environ: dict[str, str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.answer("GET /workspaces", NOTHING)
 
@@ -42,7 +42,7 @@ def test_the_nearest_word_counts(
     assert torpor("list").code == 6
     own_product(environ, api)
     assert asked_with() == "of-my-own"
-    store_login(Login(api.url, "of-the-login", "eve"), environ)
+    store_login(StoredLogin(api.url, "of-the-login", "eve"), environ)
     assert asked_with() == "of-the-login"
     (tmp_path / "torpor.toml").write_text(f'data = "{data}"\n')
     assert asked_with() == TOKEN
@@ -54,17 +54,17 @@ def test_the_nearest_word_counts(
 
 
 def test_a_data_directory_that_was_named_is_the_only_one_meant(
-    torpor: Torpor, api: StandIn, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    torpor: Torpor, api: ScriptedApi, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever names one must not speak to another by mistake."""
-    store_login(Login(api.url, "of-the-login", "eve"), environ)
+    store_login(StoredLogin(api.url, "of-the-login", "eve"), environ)
     monkeypatch.setenv("TORPOR_DATA", str(tmp_path / "nothing-here"))
     assert torpor("list").code == 6
     assert api.asked == []
 
 
 def test_a_login_is_stored_whole_and_for_one_user(environ: dict[str, str]) -> None:
-    first, second = Login("http://a", "one", "eve", "id-1"), Login("http://b", "two", "eve")
+    first, second = StoredLogin("http://a", "one", "eve", "id-1"), StoredLogin("http://b", "two", "eve")
     for login in (first, second):
         path = store_login(login, environ)
         assert path.stat().st_mode & 0o777 == 0o600
@@ -82,7 +82,7 @@ def test_a_broken_login_is_said(torpor: Torpor, environ: dict[str, str], content
     assert str(path) in ended.said
 
 
-def test_a_folder_that_cannot_be_written_is_said(torpor: Torpor, api: StandIn, environ: dict[str, str]) -> None:
+def test_a_folder_that_cannot_be_written_is_said(torpor: Torpor, api: ScriptedApi, environ: dict[str, str]) -> None:
     api.answer("GET /me", {"username": "eve"})
     Path(environ["XDG_CONFIG_HOME"]).write_text("not a folder")
     ended = torpor("login", api.url, "--token", "x")

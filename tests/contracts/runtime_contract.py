@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
-from torpor.domain.records import NOTHING_SEEN, Marker, Observation, SeenContainer, SeenVolume
+from torpor.domain.records import NOTHING_SEEN, Marker, Observation, ObservedContainer, ObservedVolume
 from torpor.ports import (
     Container,
     Fence,
@@ -106,12 +106,12 @@ async def ready_volume(world: World, home: Home | None = None, fence: Fence = FE
     return home
 
 
-async def container_of(world: World, home: Home) -> SeenContainer | None:
+async def container_of(world: World, home: Home) -> ObservedContainer | None:
     return (await world.runtime.observe()).of(home.workspace_id).container
 
 
-async def until_ready(world: World, home: Home, within_s: float = 20.0) -> SeenContainer:
-    async def ready_or_ended() -> SeenContainer | None:
+async def until_ready(world: World, home: Home, within_s: float = 20.0) -> ObservedContainer:
+    async def ready_or_ended() -> ObservedContainer | None:
         seen = await container_of(world, home)
         return seen if seen is not None and (seen.ready or seen.ended) else None
 
@@ -120,8 +120,8 @@ async def until_ready(world: World, home: Home, within_s: float = 20.0) -> SeenC
     return seen
 
 
-async def until_ended(world: World, home: Home, within_s: float = 20.0) -> SeenContainer:
-    async def ended() -> SeenContainer | None:
+async def until_ended(world: World, home: Home, within_s: float = 20.0) -> ObservedContainer:
+    async def ended() -> ObservedContainer | None:
         seen = await container_of(world, home)
         return seen if seen is not None and seen.ended is not None else None
 
@@ -190,7 +190,7 @@ class RuntimeContract:
         home = a_home()
         await world.runtime.ensure_volume(home, FENCE)
         seen = (await world.runtime.observe()).of(home.workspace_id)
-        assert seen.volumes == {SeenVolume(1, None)}
+        assert seen.volumes == {ObservedVolume(1, None)}
         assert seen.container is None
 
     async def test_a_marked_volume_is_ready_and_ensuring_it_again_changes_nothing(self, world: World) -> None:
@@ -198,7 +198,7 @@ class RuntimeContract:
         for _ in range(2):
             await world.runtime.ensure_volume(home, FENCE)
             await world.runtime.mark_volume(home, marker_of(home, "root-1"), FENCE)
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home, "root-1"))}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home, "root-1"))}
 
     async def test_a_volume_that_is_not_there_cannot_be_marked(self, world: World) -> None:
         home = a_home()
@@ -210,11 +210,11 @@ class RuntimeContract:
         home = await ready_volume(world)
         await world.runtime.ensure_volume(Home(home.workspace_id, 2), FENCE)
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {
-            SeenVolume(1, marker_of(home)),
-            SeenVolume(2, None),
+            ObservedVolume(1, marker_of(home)),
+            ObservedVolume(2, None),
         }
         await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(2, None)}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(2, None)}
 
     async def test_a_deleted_volume_is_gone_and_deleting_it_again_is_harmless(self, world: World) -> None:
         home = await ready_volume(world)
@@ -227,7 +227,7 @@ class RuntimeContract:
         await world.destroy_volume(home)
         survey = await world.runtime.observe()
         assert survey.of(home.workspace_id) == NOTHING_SEEN
-        assert survey.of(other.workspace_id).volumes == {SeenVolume(1, marker_of(other))}
+        assert survey.of(other.workspace_id).volumes == {ObservedVolume(1, marker_of(other))}
 
     async def test_observing_some_shows_only_those(self, world: World) -> None:
         home, other = await ready_volume(world), await ready_volume(world)
@@ -245,7 +245,7 @@ class RuntimeContract:
         with pytest.raises(Unavailable):
             await world.runtime.world()
         await world.find_provider_again()
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
     async def test_a_half_made_volume_is_discarded_and_discarding_it_again_is_harmless(self, world: World) -> None:
         home = a_home()
@@ -258,7 +258,7 @@ class RuntimeContract:
     async def test_a_whole_volume_is_never_discarded_as_half_made(self, world: World) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_no_half_made(home, FENCE)
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
     @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "never opened"])
     @pytest.mark.parametrize("fate", ["spoil_marker", "lose_marker", "lose_small_files"])
@@ -272,7 +272,7 @@ class RuntimeContract:
         await getattr(world, fate)(home)
         await world.runtime.ensure_no_half_made(home, FENCE)
         (volume,) = (await world.runtime.observe()).of(home.workspace_id).volumes
-        assert volume == SeenVolume(1, None, is_illegible=True)
+        assert volume == ObservedVolume(1, None, is_illegible=True)
         assert "marker" in volume.fault
         assert volume.home_at
         refused = (
@@ -285,7 +285,7 @@ class RuntimeContract:
                 await effect
             assert refusal.value.code is Code.VOLUME_NOT_READY
         await world.runtime.mark_volume(home, marker_of(home), FENCE)
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
         await world.runtime.ensure_running(world.serving(home, 2), FENCE, unheard)
 
     async def test_a_home_that_carries_another_workspaces_marker_is_never_marked(self, world: World) -> None:
@@ -293,7 +293,7 @@ class RuntimeContract:
         await world.runtime.ensure_volume(home, FENCE)
         await world.runtime.mark_volume(home, marker_of(other), FENCE)
         (volume,) = (await world.runtime.observe()).of(home.workspace_id).volumes
-        assert volume == SeenVolume(1, None, is_illegible=True, has_home=False)
+        assert volume == ObservedVolume(1, None, is_illegible=True, has_home=False)
         assert "its marker names another workspace" in volume.fault
         with pytest.raises(Failed) as refusal:
             await world.runtime.mark_volume(home, marker_of(home), FENCE)
@@ -317,7 +317,7 @@ class RuntimeContract:
         with pytest.raises(Failed) as refusal:
             await world.runtime.ensure_no_volume(home, FENCE, archived_revision=2)
         assert refusal.value.code is Code.VOLUME_REOPENED
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
         await world.runtime.ensure_no_volume(home, FENCE, archived_revision=3)
         assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
 
@@ -327,7 +327,7 @@ class RuntimeContract:
         with pytest.raises(Failed) as refusal:
             await world.runtime.ensure_no_volume(home, FENCE, archived_revision=9)
         assert refusal.value.code is Code.VOLUME_REOPENED
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
     async def test_its_owner_may_give_it_up(self, world: World) -> None:
         home = await ready_volume(world)
@@ -364,7 +364,7 @@ class RuntimeContract:
                 await effect
             assert refusal.value.code is Code.STALE_EPOCH
         seen = (await world.runtime.observe()).of(home.workspace_id)
-        assert seen.volumes == {SeenVolume(1, marker_of(home))}
+        assert seen.volumes == {ObservedVolume(1, marker_of(home))}
         assert seen.container is not None
         assert seen.container.ended is None
 
@@ -384,7 +384,7 @@ class RuntimeContract:
                 await effect
             assert refusal.value.code is Code.STALE_EPOCH
         assert (await world.runtime.observe()).of(home.workspace_id) == Observation(
-            frozenset({SeenVolume(1, marker_of(home))}), None
+            frozenset({ObservedVolume(1, marker_of(home))}), None
         )
 
     async def test_whoever_was_admitted_keeps_the_older_ones_out(self, world: World) -> None:
@@ -401,7 +401,7 @@ class RuntimeContract:
     async def test_a_newer_one_of_another_workspace_is_nobodys_trouble(self, world: World) -> None:
         await ready_volume(world, fence=Fence("op-9", 9))
         home = await ready_volume(world, fence=Fence("op-1", 1))
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
     # jobs
 
@@ -432,13 +432,13 @@ class RuntimeContract:
     async def test_a_container_is_ready_when_its_port_answers(self, world: World) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_running(world.serving(home, revision=5), FENCE, unheard)
-        assert await until_ready(world, home) == SeenContainer(1, 5, ready=True)
+        assert await until_ready(world, home) == ObservedContainer(1, 5, ready=True)
 
     async def test_a_container_that_does_not_listen_is_present_and_never_ready(self, world: World) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_running(world.silent(home), FENCE, unheard)
         for _ in range(5):
-            assert await container_of(world, home) == SeenContainer(1, 1, ready=False)
+            assert await container_of(world, home) == ObservedContainer(1, 1, ready=False)
             await asyncio.sleep(0.05)
 
     async def test_a_stopped_container_is_gone_and_stopping_it_again_is_harmless(self, world: World) -> None:
@@ -447,7 +447,7 @@ class RuntimeContract:
             await world.runtime.ensure_no_container(home.workspace_id, FENCE)
             seen = (await world.runtime.observe()).of(home.workspace_id)
             assert seen.container is None
-            assert seen.volumes == {SeenVolume(1, marker_of(home))}
+            assert seen.volumes == {ObservedVolume(1, marker_of(home))}
 
     async def test_a_home_is_measured(self, world: World) -> None:
         home = await ready_volume(world)
@@ -493,7 +493,7 @@ class RuntimeContract:
         await world.end_program(home.workspace_id, 3, "goodbye")
         await until_ended(world, home)
         await world.runtime.ensure_running(world.serving(home, revision=2), FENCE, unheard)
-        assert await until_ready(world, home) == SeenContainer(1, 2, ready=True)
+        assert await until_ready(world, home) == ObservedContainer(1, 2, ready=True)
         await world.end_program(home.workspace_id, 4, "again")
         await until_ended(world, home)
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
@@ -512,7 +512,7 @@ class RuntimeContract:
         await world.runtime.ensure_no_volume(one, FENCE, archived_revision=1)
         survey = await world.runtime.observe()
         assert survey.of(one.workspace_id) == NOTHING_SEEN
-        assert survey.of(two.workspace_id).container == SeenContainer(1, 1, ready=True)
+        assert survey.of(two.workspace_id).container == ObservedContainer(1, 1, ready=True)
 
     async def test_nothing_is_executed_where_nothing_runs(self, world: World) -> None:
         home = await ready_volume(world)
@@ -663,7 +663,7 @@ class RuntimeContract:
         home = await running(world)
         await world.runtime.stop_all()
         seen = (await world.runtime.observe()).of(home.workspace_id)
-        assert seen.volumes == {SeenVolume(1, marker_of(home))}
+        assert seen.volumes == {ObservedVolume(1, marker_of(home))}
 
 
 # ── what holds where programs really run ──────────────────────────────────────────────────────────────────────────────

@@ -8,13 +8,13 @@ from tests.contracts.archives_contract import ArchivesContract
 from tests.support.engine_process import EngineProcess, engine_process
 from torpor.domain.records import Marker
 from torpor.ports import Archives, Fence, Home, HomeJob
-from torpor.testing.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
+from torpor.testing.fake_engine import EngineControl, RemoteFakeArchives, RemoteFakeRuntime
 
 
 class InAnotherProcess:
     """A home is put into the engine when a job runs there, and had back afterwards."""
 
-    def __init__(self, runtime: RemoteFake, fate: RemoteFate) -> None:
+    def __init__(self, runtime: RemoteFakeRuntime, fate: EngineControl) -> None:
         self._runtime = runtime
         self._fate = fate
         self._files: dict[str, Mapping[str, bytes]] = {}
@@ -49,7 +49,7 @@ class TestRemoteFakeArchives(ArchivesContract):
     @pytest.fixture
     async def unreachable(self) -> AsyncIterator[Archives]:
         with engine_process() as engine:
-            fate, archives = RemoteFate(engine.socket), RemoteFakeArchives(engine.socket)
+            fate, archives = EngineControl(engine.socket), RemoteFakeArchives(engine.socket)
             await fate.set(archives_out=True)
             yield archives
             await fate.close()
@@ -57,7 +57,7 @@ class TestRemoteFakeArchives(ArchivesContract):
 
     @pytest.fixture
     async def homes(self, engine: EngineProcess) -> AsyncIterator[InAnotherProcess]:
-        runtime, fate = RemoteFake(engine.socket), RemoteFate(engine.socket)
+        runtime, fate = RemoteFakeRuntime(engine.socket), EngineControl(engine.socket)
         yield InAnotherProcess(runtime, fate)
         await runtime.close()
         await fate.close()

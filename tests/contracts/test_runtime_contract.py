@@ -15,10 +15,10 @@ import pytest
 from tests.contracts.runtime_contract import LIMITS, ProgramContract, ProgramWorld, RuntimeContract, World, program
 from tests.support.engine_process import EngineProcess, engine_process
 from torpor.domain.errors import Refused
-from torpor.domain.records import ArchiveKey, Ended
+from torpor.domain.records import ArchiveKey, ProgramExit
 from torpor.ports import Container, Home, HomeJob, Runtime
-from torpor.runtimes.process import Options, ProcessRuntime
-from torpor.testing.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
+from torpor.testing.fake_engine import EngineControl, RemoteFakeArchives, RemoteFakeRuntime
 from torpor.testing.fake_runtime import SILENT, FakeArchives, FakeRuntime, FakeWorld
 
 # ── the fake ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -46,7 +46,7 @@ class InMemory(World):
         return self._archives.pack_job(ArchiveKey("somebody", "other"), Home("somebody", 1), 1)
 
     async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
-        self.fake.containers[workspace_id].ended = Ended(exit_code, said)
+        self.fake.containers[workspace_id].ended = ProgramExit(exit_code, said)
 
     async def destroy_volume(self, home: Home) -> None:
         del self.fake.volumes[home]
@@ -80,10 +80,10 @@ class InAnotherProcess(World):
 
     def __init__(self, engine: EngineProcess) -> None:
         self.engine = engine
-        self.remote = RemoteFake(engine.socket)
+        self.remote = RemoteFakeRuntime(engine.socket)
         self.runtime: Runtime = self.remote
         self.archives = RemoteFakeArchives(engine.socket)
-        self.fate = RemoteFate(engine.socket)
+        self.fate = EngineControl(engine.socket)
 
     def serving(self, home: Home, revision: int = 1) -> Container:
         return Container(home, revision, program("serve"), LIMITS)
@@ -162,7 +162,7 @@ class OnThisMachine(ProgramWorld):
     python = PYTHON
     tells_its_size = ("sh", "-c", "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done")
 
-    def __init__(self, data: Path, options: Options) -> None:
+    def __init__(self, data: Path, options: ProcessOptions) -> None:
         self.data = data
         self.process = ProcessRuntime(data, options=options)
         self.runtime: Runtime = self.process
@@ -236,7 +236,7 @@ class InAPrivateFolder(OnThisMachine):
 
 
 async def on_this_machine(
-    options: Options, kind: type[OnThisMachine] = OnThisMachine, folder_mode: int = 0o711
+    options: ProcessOptions, kind: type[OnThisMachine] = OnThisMachine, folder_mode: int = 0o711
 ) -> AsyncIterator[OnThisMachine]:
     data = Path(tempfile.mkdtemp(prefix="torpor-test-"))
     data.chmod(folder_mode)
@@ -254,11 +254,11 @@ class TestProcess(RuntimeContract, ProgramContract):
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[ProgramWorld]:
-        async for world in on_this_machine(Options(grace_s=2.0)):
+        async for world in on_this_machine(ProcessOptions(grace_s=2.0)):
             yield world
 
 
-UNCONFINED = Options(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
+UNCONFINED = ProcessOptions(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
 
 
 class TestBareProcess(RuntimeContract, ProgramContract):

@@ -10,16 +10,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.builders import workspace
-from tests.support.control_plane import FAST, Plant, plant
+from tests.support.control_plane import FAST, ControlPlane, control_plane
 from tests.support.waiting import until
 from torpor.control import before_sleep
 from torpor.control.before_sleep import KEPT_BYTES, run_before_sleep
-from torpor.control.effect_executor import Hands
+from torpor.control.effect_executor import EffectExecutor
 from torpor.domain.before_sleep import BEFORE_SLEEP_S
 from torpor.domain.effects import BeforeSleep
-from torpor.domain.records import Overtaken, Report, SaidDone, Workspace
+from torpor.domain.records import EffectDone, Report, StaleEpoch, Workspace
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
-from torpor.domain.tuning import Knobs
+from torpor.domain.tuning import Tuning
 from torpor.ports import Container, Fence, Home, Limits, Program, RunningCommand, TerminalSize
 from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeWorld
 
@@ -41,7 +41,7 @@ async def carried_out(
     world: FakeWorld, *command: str, within_s: float = 30, epoch: int = 1
 ) -> tuple[Report, Mapping[str, Any]]:
     """The report, and the line in Torpor's log."""
-    hands = Hands(FakeRuntime(world), FakeArchives(world), lambda _: Program("t", ("true",)), LIMITS)
+    hands = EffectExecutor(FakeRuntime(world), FakeArchives(world), lambda _: Program("t", ("true",)), LIMITS)
     with capture_logs() as logs:
         report = await hands.carry_out(ROW, BeforeSleep(command, within_s), Fence("op", epoch), lambda *_: None)
     return report, next((line for line in logs if line["event"].startswith("before_sleep")), {})
@@ -56,13 +56,13 @@ async def own_log(world: FakeWorld) -> str:
 
 def test_it_may_take_thirty_seconds() -> None:
     assert BEFORE_SLEEP_S == 30
-    assert Knobs().before_sleep_s == 30
+    assert Tuning().before_sleep_s == 30
 
 
 async def test_what_it_wrote_is_in_the_log_and_in_that_of_its_workspace() -> None:
     world = running_world()
     report, line = await carried_out(world, "echo", "all", "saved")
-    assert report == SaidDone()
+    assert report == EffectDone()
     assert (line["event"], line["log_level"], line["output"]) == ("before_sleep_ended", "info", "all saved")
     assert line["workspace"] == ROW.id
     assert await own_log(world) == "all saved\ntorpor: before_sleep ended with exit code 0\n"
@@ -71,7 +71,7 @@ async def test_what_it_wrote_is_in_the_log_and_in_that_of_its_workspace() -> Non
 async def test_one_that_fails_is_logged_and_reported_as_done() -> None:
     world = running_world()
     report, line = await carried_out(world, "exit", "7")
-    assert report == SaidDone()
+    assert report == EffectDone()
     assert (line["event"], line["log_level"]) == ("before_sleep_failed", "warning")
     assert "exit code 7" in line["became"]
     assert "exit code 7" in await own_log(world)
@@ -79,7 +79,7 @@ async def test_one_that_fails_is_logged_and_reported_as_done() -> None:
 
 async def test_a_program_that_is_not_there_is_a_failure_like_any_other() -> None:
     report, line = await carried_out(running_world(), "no-such-program")
-    assert report == SaidDone()
+    assert report == EffectDone()
     assert "exit code 127" in line["became"]
     assert "no-such-program" in line["output"]
 
@@ -89,7 +89,7 @@ async def test_one_that_hangs_is_ended_after_its_time(command: str) -> None:
     world = running_world()
     began = time.monotonic()
     report, line = await carried_out(world, command, within_s=QUICK_S)
-    assert report == SaidDone()
+    assert report == EffectDone()
     assert QUICK_S <= time.monotonic() - began < 20
     assert "did not end within 0.3 s" in line["became"]
     assert len(line["output"]) <= KEPT_BYTES
@@ -97,7 +97,7 @@ async def test_one_that_hangs_is_ended_after_its_time(command: str) -> None:
 
 async def test_it_gets_the_end_of_its_input_at_once() -> None:
     report, line = await carried_out(running_world(), "cat")
-    assert report == SaidDone()
+    assert report == EffectDone()
     assert line["event"] == "before_sleep_ended"
 
 
@@ -110,7 +110,7 @@ async def test_of_its_output_the_end_is_kept_and_no_terminal_obeys_it() -> None:
 async def test_a_workspace_that_does_not_run_delays_nothing() -> None:
     began = time.monotonic()
     report, line = await carried_out(FakeWorld(), "echo")
-    assert report == SaidDone()
+    assert report == EffectDone()
     assert line["event"] == "before_sleep_failed"
     assert time.monotonic() - began < 20
 
@@ -119,7 +119,7 @@ async def test_a_controller_that_was_overtaken_runs_nothing() -> None:
     world = running_world()
     world.epochs[ROW.id] = 2
     report, line = await carried_out(world, "echo", epoch=1)
-    assert report == Overtaken(2)
+    assert report == StaleEpoch(2)
     assert line == {}
 
 
@@ -164,12 +164,12 @@ async def test_a_log_that_cannot_be_written_delays_and_prevents_nothing(monkeypa
 
 
 @pytest.fixture
-async def here(database_url: str) -> AsyncIterator[Plant]:
-    async with plant(database_url, knobs=replace(FAST, before_sleep_s=60)) as made:
+async def here(database_url: str) -> AsyncIterator[ControlPlane]:
+    async with control_plane(database_url, knobs=replace(FAST, before_sleep_s=60)) as made:
         yield made
 
 
-async def asleep_by_itself(here: Plant, *command: str) -> Workspace:
+async def asleep_by_itself(here: ControlPlane, *command: str) -> Workspace:
     """A workspace that runs, with this command, and has just been put to sleep by the idle watch."""
     made = await here.wishes.create(here.user, name="ada", before_sleep=command)
     await here.until_phase("ada", Phase.RUNNING)
@@ -179,14 +179,14 @@ async def asleep_by_itself(here: Plant, *command: str) -> Workspace:
     return made
 
 
-async def test_it_runs_and_the_workspace_is_stopped(here: Plant) -> None:
+async def test_it_runs_and_the_workspace_is_stopped(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "echo", "good night")
     await here.until_phase("ada", Phase.STANDBY)
     assert here.world.logs[made.id][0] == b"good night\n"
     assert [attempt.kind for attempt in await here.service.history(made.id, limit=1)] == [Operation.STOPPING]
 
 
-async def test_a_users_own_stop_does_not_run_it(here: Plant) -> None:
+async def test_a_users_own_stop_does_not_run_it(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="ada", before_sleep=("echo", "good night"))
     await here.until_phase("ada", Phase.RUNNING)
     await here.wishes.wish(here.user, "ada", Wish.STANDBY)
@@ -194,7 +194,7 @@ async def test_a_users_own_stop_does_not_run_it(here: Plant) -> None:
     assert made.id not in here.world.logs
 
 
-async def test_while_it_runs_that_is_said_and_a_wake_keeps_the_workspace_running(here: Plant) -> None:
+async def test_while_it_runs_that_is_said_and_a_wake_keeps_the_workspace_running(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "sleep")
     await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     container = here.world.containers[made.id]
@@ -206,14 +206,14 @@ async def test_while_it_runs_that_is_said_and_a_wake_keeps_the_workspace_running
     assert here.world.containers[made.id] is container, "it was never stopped"
 
 
-async def test_a_visitor_while_it_runs_keeps_the_workspace_awake(here: Plant) -> None:
+async def test_a_visitor_while_it_runs_keeps_the_workspace_awake(here: ControlPlane) -> None:
     await asleep_by_itself(here, "sleep")
     seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     assert (await here.wishes.using.stay(seen)).desired_state is Wish.RUNNING
     await here.until("ada", lambda seen: seen.operation is Operation.NONE and seen.phase is Phase.RUNNING)
 
 
-async def test_a_hold_while_it_runs_keeps_the_workspace_awake(here: Plant) -> None:
+async def test_a_hold_while_it_runs_keeps_the_workspace_awake(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "sleep")
     seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     container = here.world.containers[made.id]
@@ -224,7 +224,7 @@ async def test_a_hold_while_it_runs_keeps_the_workspace_awake(here: Plant) -> No
     assert here.world.containers[made.id] is container, "it was never stopped"
 
 
-async def test_a_command_that_begins_while_it_runs_keeps_the_workspace_awake(here: Plant) -> None:
+async def test_a_command_that_begins_while_it_runs_keeps_the_workspace_awake(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "sleep")
     seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     container = here.world.containers[made.id]
@@ -236,7 +236,7 @@ async def test_a_command_that_begins_while_it_runs_keeps_the_workspace_awake(her
 
 
 async def test_commands_that_hang_do_not_keep_others_from_starting(database_url: str) -> None:
-    async with plant(database_url, knobs=replace(FAST, before_sleep_s=60), parallel=1) as here:
+    async with control_plane(database_url, knobs=replace(FAST, before_sleep_s=60), parallel=1) as here:
         names = [f"w{number}" for number in range(8)]
         made = [await here.wishes.create(here.user, name=name, before_sleep=("sleep",)) for name in names]
         for name in names:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.idle_stage import TERM, Night, made_night
+from tests.support.idle_stage import TERM, IdleStage, idle_stage
 from tests.support.waiting import until
-from torpor.bus.activity import MEMORY, Activity
+from torpor.bus.activity import MEMORY, RedisActivity
 from torpor.bus.redis import Bus
 from torpor.control.busy_watch import BusyWatch
 from torpor.domain.busy import Foreground, Work
 from torpor.domain.errors import Unavailable
-from torpor.domain.idle import Because
+from torpor.domain.idle import AwakeReason
 from torpor.domain.records import Marker, Workspace
 from torpor.domain.states import Wish
 from torpor.ports import Container, Fence, Home, Limits, Program
@@ -27,15 +27,15 @@ BUSY_FOR_S = 60.0
 
 
 @pytest.fixture
-async def night(database_url: str, redis_url: str) -> AsyncIterator[Night]:
-    async with made_night(database_url, redis_url) as made:
+async def night(database_url: str, redis_url: str) -> AsyncIterator[IdleStage]:
+    async with idle_stage(database_url, redis_url) as made:
         yield made
 
 
 class Day:
     """One workspace that runs on a fake runtime, looked at by a watch whose clock is turned by hand."""
 
-    def __init__(self, night: Night, workspace: Workspace, activity: Activity) -> None:
+    def __init__(self, night: IdleStage, workspace: Workspace, activity: RedisActivity) -> None:
         self.now = 0.0
         self.world = FakeWorld()
         self.runtime = FakeRuntime(self.world)
@@ -63,7 +63,7 @@ class Day:
         self.now += after_s
 
 
-async def day(night: Night, activity: Activity | None = None) -> Day:
+async def day(night: IdleStage, activity: RedisActivity | None = None) -> Day:
     made = Day(night, await night.workspace(), activity or night.activity)
     await made.begin()
     return made
@@ -73,7 +73,7 @@ def at_a_terminal() -> Work:
     return Work("terminal", 0.0, SLEEPS)
 
 
-async def test_a_command_in_a_terminal_keeps_awake_and_explain_names_it(night: Night) -> None:
+async def test_a_command_in_a_terminal_keeps_awake_and_explain_names_it(night: IdleStage) -> None:
     here = await day(night)
     await night.remembers()
     await here.look(at_a_terminal())
@@ -81,10 +81,10 @@ async def test_a_command_in_a_terminal_keeps_awake_and_explain_names_it(night: N
     assert await night.wish_of(here.workspace) is Wish.RUNNING
     stays = await night.using.why_awake(await night.look(here.workspace))
     assert stays is not None
-    assert (stays[0].why, stays[0].words) == (Because.BUSY, "the command 'sleep 600' runs in a terminal")
+    assert (stays[0].why, stays[0].words) == (AwakeReason.BUSY, "the command 'sleep 600' runs in a terminal")
 
 
-async def test_a_command_that_was_idle_for_its_time_does_not(night: Night) -> None:
+async def test_a_command_that_was_idle_for_its_time_does_not(night: IdleStage) -> None:
     here = await day(night)
     await here.look(at_a_terminal(), after_s=FOREGROUND_TTL_S)
     await night.bus.ask(("FLUSHALL",))  # what the first look told
@@ -94,7 +94,7 @@ async def test_a_command_that_was_idle_for_its_time_does_not(night: Night) -> No
 
 
 @pytest.mark.parametrize(("template", "wish"), [("quiet", Wish.STANDBY), ("terminal", Wish.RUNNING)])
-async def test_use_of_the_cpu_keeps_awake_unless_the_template_says_no(night: Night, template: str, wish: Wish) -> None:
+async def test_use_of_the_cpu_keeps_awake_unless_the_template_says_no(night: IdleStage, template: str, wish: Wish) -> None:
     here = await day(night)
     for cpu_s in (0.0, 5.0):
         await here.look(Work(template, cpu_s))
@@ -103,9 +103,9 @@ async def test_use_of_the_cpu_keeps_awake_unless_the_template_says_no(night: Nig
     assert await night.wish_of(here.workspace) is wish
 
 
-async def test_where_the_bus_cannot_be_told_the_database_is(night: Night, tmp_path: Path) -> None:
+async def test_where_the_bus_cannot_be_told_the_database_is(night: IdleStage, tmp_path: Path) -> None:
     nowhere = await Bus.open(f"unix://{tmp_path}/nowhere")
-    here = await day(night, Activity(nowhere))
+    here = await day(night, RedisActivity(nowhere))
     with pytest.raises(Unavailable):
         await here.look(at_a_terminal())
     await nowhere.close()
@@ -117,7 +117,7 @@ async def test_where_the_bus_cannot_be_told_the_database_is(night: Night, tmp_pa
     await until(is_written)
 
 
-async def test_the_memory_of_the_bus_begins_with_the_first_turn_of_the_idle_watch(night: Night) -> None:
+async def test_the_memory_of_the_bus_begins_with_the_first_turn_of_the_idle_watch(night: IdleStage) -> None:
     """Though no workspace is due: otherwise the first one to become idle would wait for it."""
     await night.watch.do(TERM)
     (is_there,) = await night.bus.ask(("EXISTS", MEMORY))

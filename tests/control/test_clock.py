@@ -4,8 +4,8 @@ import asyncpg
 import pytest
 
 from tests.control.test_membership import Node, leaders, nodes
-from tests.support.control_plane import Plant, plant
-from tests.support.idle_stage import TERM, made_night
+from tests.support.control_plane import ControlPlane, control_plane
+from tests.support.idle_stage import TERM, idle_stage
 from tests.support.waiting import until
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Home
@@ -46,7 +46,7 @@ JUMPS = [("2 hours", "0"), ("-2 hours", "0"), ("2 hours", "-2 hours", "0")]
 async def test_a_clock_that_jumps_harms_no_workspace(
     database_url: str, clock: asyncpg.Connection, jumps: tuple[str, ...]
 ) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         for name in ("runs", "sleeps", "moves"):
             await here.wishes.create(here.user, name=name)
             await here.until_phase(name, Phase.RUNNING)
@@ -95,7 +95,7 @@ async def until_settled(among: list[Node], clock: asyncpg.Connection) -> None:
 async def test_a_clock_that_jumps_puts_no_workspace_in_use_to_sleep(
     database_url: str, redis_url: str, clock: asyncpg.Connection
 ) -> None:
-    async with made_night(database_url, redis_url) as night:
+    async with idle_stage(database_url, redis_url) as night:
         names = ("connected", "touched", "unused", "later")
         connected, touched, unused, later = [await night.workspace(name, idle_s=0) for name in names]
         await night.set(touched, "standby_ttl_s = 100")
@@ -113,7 +113,7 @@ async def test_a_clock_that_jumps_puts_no_workspace_in_use_to_sleep(
 
 
 async def test_the_clock_of_the_test_is_the_clock_of_the_product(database_url: str, clock: asyncpg.Connection) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         await set_clock(clock, "2 hours")
         loaded = await here.controller_store.load_these(here.hold(), frozenset())
         real = await clock.fetchval("SELECT pg_catalog.clock_timestamp()")
@@ -121,6 +121,6 @@ async def test_the_clock_of_the_test_is_the_clock_of_the_product(database_url: s
     await clock.close()
 
 
-async def write_note(here: Plant, name: str) -> None:
+async def write_note(here: ControlPlane, name: str) -> None:
     seen = await here.show(name)
     here.world.volumes[Home(seen.id, seen.generation)].files["note"] = b"hello"

@@ -19,8 +19,8 @@ import pytest
 
 from tests.support.control_plane import FAST, make_controller
 from tests.support.waiting import until
-from torpor.control.coordinator import Coordinator, Lock
-from torpor.control.membership import Heartbeat, Identity
+from torpor.control.coordinator import Coordinator, LeaderLockOptions
+from torpor.control.membership import HeartbeatOptions, NodeIdentity
 from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres, processes_in
@@ -30,7 +30,7 @@ from torpor.testing.fake_runtime import FakeWorld
 
 pytestmark = pytest.mark.anyio
 
-HEARTBEAT = Heartbeat(interval_s=0.1, expiry_s=1.0)
+HEARTBEAT = HeartbeatOptions(interval_s=0.1, expiry_s=1.0)
 LOCK_ID = 54321
 ROUNDS = 6
 ENDS_WITHIN_S = 40.0
@@ -92,9 +92,9 @@ async def running(database_url: str) -> AsyncIterator[Running]:
     duties = [InTransaction(database, f"duty-{number}") for number in range(3)]
     coordinator = Coordinator(
         store,
-        Identity("ada", "fake:w", False),
+        NodeIdentity("ada", "fake:w", False),
         HEARTBEAT,
-        Lock(database_url, lock_id=LOCK_ID, retry_s=0.1),
+        LeaderLockOptions(database_url, lock_id=LOCK_ID, retry_s=0.1),
         make_controller=lambda membership: make_controller(store, world, membership, FAST, parallel=4),
         duties=duties,
         on_change=lambda: None,

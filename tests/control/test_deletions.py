@@ -9,14 +9,14 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from tests.support.control_plane import Plant, plant
-from torpor.control.gc import Collector
+from tests.support.control_plane import ControlPlane, control_plane
+from torpor.control.gc import GarbageCollector
 from torpor.domain.errors import Refused
 from torpor.domain.retention import Retention
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Home
 from torpor.store.database import Database, Role
-from torpor.store.gc import CollectingStore
+from torpor.store.gc import GcStore
 from torpor.testing.fake_runtime import FakeArchives
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ TERM = 1
 class Notes:
     """Every program writes into its home for as long as it runs: at the last moment before each effect, too."""
 
-    def __init__(self, here: Plant) -> None:
+    def __init__(self, here: ControlPlane) -> None:
         self._here = here
         self._numbers = itertools.count(1)
         self.last: dict[str, bytes] = {}
@@ -47,7 +47,7 @@ class Notes:
 async def test_forty_deletions_at_random_moments_all_end(database_url: str) -> None:
     """What was deleted comes back with its very content; of what was purged nothing is left."""
     dice = random.Random(SEED)
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         notes = Notes(here)
         here.world.interfere = notes.write
 
@@ -94,7 +94,7 @@ async def test_forty_deletions_at_random_moments_all_end(database_url: str) -> N
         assert (here.world.volumes, here.world.archives) == ({}, {}), f"CHAOS_SEED={SEED}"
 
 
-async def content_after_undelete(here: Plant, name: str) -> bytes | None:
+async def content_after_undelete(here: ControlPlane, name: str) -> bytes | None:
     await here.wishes.undelete(here.user, name)
     await here.until_phase(name, Phase.ARCHIVED)
     await here.wishes.wish(here.user, name, Wish.STANDBY)
@@ -102,14 +102,14 @@ async def content_after_undelete(here: Plant, name: str) -> bytes | None:
     return here.world.volumes[Home(awake.id, awake.generation)].files.get("note")
 
 
-async def collect(database_url: str, here: Plant) -> None:
+async def collect(database_url: str, here: ControlPlane) -> None:
     """One collection marks, and one removes when the grace period has passed."""
     fate = await asyncpg.connect(database_url)
     database = await Database.open(database_url, Role.CONTROLLER)
     try:
         leads = "INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1) ON CONFLICT DO NOTHING"
         await fate.execute(leads, TERM)
-        collector = Collector(CollectingStore(database), FakeArchives(here.world), retention=RETENTION, every_s=3600)
+        collector = GarbageCollector(GcStore(database), FakeArchives(here.world), retention=RETENTION, every_s=3600)
         for _ in range(2):
             await fate.execute("UPDATE housekeeping SET gc_ended_at = now()")
             await collector.collect(TERM)

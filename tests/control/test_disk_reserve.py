@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.control_plane import FAST, Plant, plant
+from tests.support.control_plane import FAST, ControlPlane, control_plane
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Refused
 from torpor.domain.states import Phase, Wish
@@ -17,13 +17,13 @@ LOW, ENOUGH = Disk("/homes", 99 * MIB), Disk("/homes", 200 * MIB)
 
 
 @pytest.fixture
-async def here(database_url: str) -> AsyncIterator[Plant]:
-    async with plant(database_url, knobs=replace(FAST, disk_reserve_bytes=100 * MIB)) as running:
+async def here(database_url: str) -> AsyncIterator[ControlPlane]:
+    async with control_plane(database_url, knobs=replace(FAST, disk_reserve_bytes=100 * MIB)) as running:
         running.world.disk = ENOUGH
         yield running
 
 
-async def test_a_full_disk_refuses_what_would_run_and_nothing_else(here: Plant) -> None:
+async def test_a_full_disk_refuses_what_would_run_and_nothing_else(here: ControlPlane) -> None:
     await here.wishes.create(here.user, name="runs")
     await here.wishes.create(here.user, name="sleeps", desired_state=Wish.STANDBY)
     await here.until_phase("runs", Phase.RUNNING)
@@ -48,7 +48,7 @@ async def test_a_full_disk_refuses_what_would_run_and_nothing_else(here: Plant) 
     await here.until_phase("runs", Phase.DELETED)
 
 
-async def test_a_program_that_ends_is_started_again_when_there_is_space(here: Plant) -> None:
+async def test_a_program_that_ends_is_started_again_when_there_is_space(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="runs")
     await here.until_phase("runs", Phase.RUNNING)
     here.world.disk = LOW
@@ -61,7 +61,7 @@ async def test_a_program_that_ends_is_started_again_when_there_is_space(here: Pl
     await here.until_phase("runs", Phase.RUNNING)
 
 
-async def test_a_restore_needs_the_size_of_its_home_besides(here: Plant) -> None:
+async def test_a_restore_needs_the_size_of_its_home_besides(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="large")
     await here.until_phase("large", Phase.RUNNING)
     (home,) = (one for one in here.world.volumes if one.workspace_id == made.id)
@@ -76,7 +76,7 @@ async def test_a_restore_needs_the_size_of_its_home_besides(here: Plant) -> None
     await here.until_phase("large", Phase.RUNNING)
 
 
-async def test_a_wish_from_before_waits_with_a_restore(here: Plant) -> None:
+async def test_a_wish_from_before_waits_with_a_restore(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="large", desired_state=Wish.ARCHIVED)
     await here.until_phase("large", Phase.ARCHIVED)
     async with here.service.writing() as writing:  # as if it had been said just before the disk filled up

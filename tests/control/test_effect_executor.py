@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.builders import workspace
 from torpor.control import effect_executor
-from torpor.control.effect_executor import ACTION_OF, Hands
+from torpor.control.effect_executor import ACTION_OF, EffectExecutor
 from torpor.domain.effects import Effect, MakeHome, Pack, PackEmpty, Restore, Start, Stop
 from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
-from torpor.domain.records import Archive, ArchiveKey, Broke, Marker, Proved, ProviderOut, SaidDone
+from torpor.domain.records import Archive, ArchiveKey, EffectDone, EffectFailed, Marker, ProvenArchive, ProviderOutage
 from torpor.ports import Fence, Home, Limits, Program
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeVolume, FakeWorld
 
@@ -21,8 +21,10 @@ KEY = ArchiveKey(ROW.id, "op")
 FENCE = Fence("op", 1)
 
 
-def hands_in(world: FakeWorld, archives: FakeArchives | None = None) -> Hands:
-    return Hands(FakeRuntime(world), archives or FakeArchives(world), lambda _: Program("t", ("true",)), Limits(1 << 20, 8))
+def hands_in(world: FakeWorld, archives: FakeArchives | None = None) -> EffectExecutor:
+    return EffectExecutor(
+        FakeRuntime(world), archives or FakeArchives(world), lambda _: Program("t", ("true",)), Limits(1 << 20, 8)
+    )
 
 
 class Gates:
@@ -74,7 +76,7 @@ async def test_a_home_that_was_marked_before_the_cancellation_stays() -> None:
             making.cancel()
             await asyncio.sleep(0)
 
-    hands = Hands(Late(world), FakeArchives(world), lambda _: Program("t", ("true",)), Limits(1 << 20, 8))
+    hands = EffectExecutor(Late(world), FakeArchives(world), lambda _: Program("t", ("true",)), Limits(1 << 20, 8))
     making = asyncio.ensure_future(hands.carry_out(ROW, MakeHome(1, frozenset()), FENCE, lambda *_: None))
     with pytest.raises(asyncio.CancelledError):
         await making
@@ -91,7 +93,7 @@ async def test_a_cancelled_effect_ends_though_its_volume_cannot_be_removed(monke
         with pytest.raises(asyncio.CancelledError):
             await restoring
     world.interfere = Gates()
-    assert await hands_in(world).carry_out(ROW, MakeHome(3, frozenset({2})), FENCE, lambda *_: None) == SaidDone()
+    assert await hands_in(world).carry_out(ROW, MakeHome(3, frozenset({2})), FENCE, lambda *_: None) == EffectDone()
     assert set(world.volumes) == {Home(ROW.id, 3)}
 
 
@@ -106,7 +108,7 @@ async def test_what_breaks_while_space_is_given_back_is_not_raised() -> None:
 
     world.interfere = full
     report = await hands_in(world).carry_out(ROW, MakeHome(1, frozenset()), FENCE, lambda *_: None)
-    assert isinstance(report, Broke)
+    assert isinstance(report, EffectFailed)
     assert report.context["code"] == Code.DISK_FULL
 
 
@@ -120,10 +122,10 @@ async def test_nothing_is_archived_into_another_store_than_the_one_we_know(effec
     for store in (None, "another"):
         world.archive_store = store
         report = await hands.carry_out(ROW, effect, FENCE, lambda *_: None)
-        assert isinstance(report, ProviderOut), report
+        assert isinstance(report, ProviderOutage), report
         assert not world.archives
     world.archive_store = ours
-    assert isinstance(await hands.carry_out(ROW, effect, FENCE, lambda *_: None), Proved)
+    assert isinstance(await hands.carry_out(ROW, effect, FENCE, lambda *_: None), ProvenArchive)
 
 
 # ── the context of errors ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +157,7 @@ async def test_a_call_that_fails_while_the_provider_answers_is_unreachable_and_n
     verb: str, effect: Effect, error: Exception, endpoint: str, status_code: int | None
 ) -> None:
     report = await hands_in(failing(verb, error)).carry_out(ROW, effect, FENCE, lambda *_: None)
-    assert isinstance(report, Broke), "an outage would never be counted, and never end in ERROR"
+    assert isinstance(report, EffectFailed), "an outage would never be counted, and never end in ERROR"
     assert report.reason is Reason.UNREACHABLE
     assert (report.context["endpoint"], report.context["status_code"]) == (endpoint, status_code)
 
@@ -166,7 +168,7 @@ async def test_a_call_that_fails_while_the_provider_answers_is_unreachable_and_n
 )
 async def test_an_action_that_failed_is_named_with_its_exit_code(error: Exception, exit_code: int | None) -> None:
     report = await hands_in(failing("run_at_home", error)).carry_out(ROW, Pack(KEY, 1, 0), FENCE, lambda *_: None)
-    assert isinstance(report, Broke)
+    assert isinstance(report, EffectFailed)
     assert report.reason is Reason.ACTION_FAILED
     assert (report.context["action"], report.context["exit_code"]) == ("archive", exit_code)
 
@@ -179,6 +181,6 @@ async def test_a_lost_archive_is_named_with_what_is_wrong_with_it() -> None:
     report = await hands_in(FakeWorld()).carry_out(
         ROW, Restore(2, Archive(KEY, 1, 0, "root"), frozenset()), FENCE, lambda *_: None
     )
-    assert isinstance(report, Broke)
+    assert isinstance(report, EffectFailed)
     assert report.reason is Reason.DATA_LOST
     assert (report.context["archive_key"], report.context["detail"]) == (str(KEY), f"there is no archive {KEY}")

@@ -17,10 +17,10 @@ from tests.support.waiting import until
 from torpor import metrics
 from torpor.api.wire import workspace_json
 from torpor.bus.embedded import EmbeddedValkey
-from torpor.bus.feed import Feed
+from torpor.bus.feed import RedisFeed
 from torpor.bus.redis import Bus
 from torpor.control import events as events_module
-from torpor.control.duties import tend
+from torpor.control.duties import run_duty
 from torpor.control.events import BATCH, EventPublisher
 from torpor.domain.errors import Deposed
 from torpor.domain.hostnames import Hosts
@@ -64,7 +64,7 @@ async def publishing(database_url: str, redis_url: str) -> AsyncIterator[Here]:
     bus = await Bus.open(redis_url)
     now = [0.0]
     encode = partial(workspace_json, hosts=Hosts("http://localhost:8080", "localhost"))
-    publisher = EventPublisher(Outbox(database), Feed(bus), encode=encode, retention_s=HOUR_S, clock=lambda: now[0])
+    publisher = EventPublisher(Outbox(database), RedisFeed(bus), encode=encode, retention_s=HOUR_S, clock=lambda: now[0])
     here = Here(connection, publisher, now)
     here.installation = str(await connection.fetchval("SELECT id FROM installation"))
     await connection.execute("INSERT INTO users (id, username) VALUES ($1, 'ada')", here.owner)
@@ -142,7 +142,7 @@ async def test_who_was_deposed_publishes_nothing(database_url: str, redis_url: s
         await here.create("one")
         await here.db.execute("UPDATE system_locks SET epoch = epoch + 1")
         with pytest.raises(Deposed):
-            await tend(here.publisher, TERM)
+            await run_duty(here.publisher, TERM)
         assert await here.numbered() == 0
         await here.publisher.do(TERM + 1)
         await until_heard(messages, 2)
@@ -153,7 +153,7 @@ async def test_it_wakes_when_something_changes(database_url: str, redis_url: str
     async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
         here.publisher.interval_s = HOUR_S
         await here.db.add_listener("workspace_changes", lambda *_: here.publisher.wake.set())
-        tending = asyncio.create_task(tend(here.publisher, TERM))
+        tending = asyncio.create_task(run_duty(here.publisher, TERM))
         for number in range(5):
             await here.create(f"w-{number}")
             await until_heard(messages, number + 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.control_plane import Plant, plant
+from tests.support.control_plane import ControlPlane, control_plane
 from tests.support.users import person
 from tests.support.waiting import until
 from torpor.accounts import Caller
@@ -39,7 +39,7 @@ class Held:
 
 @dataclass
 class Town:
-    here: Plant
+    here: ControlPlane
     eve: Caller
     held: Held
 
@@ -65,7 +65,7 @@ class Town:
 @pytest.fixture
 async def town(database_url: str) -> AsyncIterator[Town]:
     database = await Database.open(database_url, Role.SERVICE)
-    async with plant(database_url, parallel=PARALLEL) as here:
+    async with control_plane(database_url, parallel=PARALLEL) as here:
         held = Held()
         here.world.interfere = held
         try:

@@ -9,28 +9,28 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.control_plane import FAST, Plant, plant
+from tests.support.control_plane import FAST, ControlPlane, control_plane
 from tests.support.waiting import until
 from torpor.control.schedule import Intervals
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Refused, Unavailable
 from torpor.domain.limits import RunningLimits
 from torpor.domain.missing_homes_latch import Latch
-from torpor.domain.records import Change, Ended
+from torpor.domain.records import Change, ProgramExit
 from torpor.domain.states import Operation, Outcome, Phase, Stage, Wish
-from torpor.loops import standings
+from torpor.loops import loop_statuses
 from torpor.ports import Fence, Home
 from torpor.testing.fake_runtime import FakeRuntime, FakeVolume
 
 pytestmark = pytest.mark.anyio
 
 
-async def running(here: Plant, name: str = "demo") -> str:
+async def running(here: ControlPlane, name: str = "demo") -> str:
     created = await here.wishes.create(here.user, name=name)
     await here.until_phase(name, Phase.RUNNING)
     return created.id
 
 
-async def asleep(here: Plant, name: str = "demo") -> str:
+async def asleep(here: ControlPlane, name: str = "demo") -> str:
     """A STANDBY workspace with a note in its home."""
     workspace_id = await running(here, name)
     here.world.volumes[Home(workspace_id, 1)].files["note"] = b"hello"
@@ -54,21 +54,21 @@ class Gate:
 
 
 async def test_a_program_that_ended_is_started_again(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await running(here)
-        here.world.containers[workspace_id].ended = Ended(137, "killed")
+        here.world.containers[workspace_id].ended = ProgramExit(137, "killed")
         again = await here.until("demo", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
         assert again.quick_ends == 1
         assert here.world.containers[workspace_id].ended is None
 
 
 async def test_three_quick_ends_are_an_error_that_says_why(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await running(here)
         for revision in (2, 3):
-            here.world.containers[workspace_id].ended = Ended(1, "no such file")
+            here.world.containers[workspace_id].ended = ProgramExit(1, "no such file")
             await here.until("demo", lambda seen, at=revision: seen.revision == at and seen.phase is Phase.RUNNING)  # type: ignore[misc]
-        here.world.containers[workspace_id].ended = Ended(1, "no such file")
+        here.world.containers[workspace_id].ended = ProgramExit(1, "no such file")
         broken = await here.until_phase("demo", Phase.ERROR)
         assert broken.error is not None
         assert broken.error.reason is Reason.ACTION_FAILED
@@ -80,7 +80,7 @@ async def test_three_quick_ends_are_an_error_that_says_why(database_url: str) ->
 
 
 async def test_a_vanished_volume_is_lost_data_and_never_an_empty_home(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         kept = here.world.volumes.pop(Home(workspace_id, 1))
         lost = await here.until_phase("demo", Phase.ERROR)
@@ -97,7 +97,7 @@ async def test_a_vanished_volume_is_lost_data_and_never_an_empty_home(database_u
 
 
 async def test_a_volume_that_vanishes_the_moment_its_workspace_comes_to_rest_is_missed(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         pace = here.controller._pace
 
         async def step() -> Phase:
@@ -122,7 +122,7 @@ async def test_a_volume_that_vanishes_the_moment_its_workspace_comes_to_rest_is_
 
 
 async def test_a_vanished_volume_is_not_rolled_back_to_an_older_archive(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         first = await here.until_phase("demo", Phase.ARCHIVED)
@@ -151,7 +151,7 @@ async def test_a_vanished_volume_is_not_rolled_back_to_an_older_archive(database
 
 @pytest.mark.parametrize("fate", ["lost", "another"])
 async def test_an_archive_that_is_lost_or_another_is_lost_data_before_anything_is_made(database_url: str, fate: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         archived = await here.until_phase("demo", Phase.ARCHIVED)
@@ -175,7 +175,7 @@ async def test_an_archive_that_is_lost_or_another_is_lost_data_before_anything_i
 
 
 async def test_recover_with_an_empty_home(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         del here.world.volumes[Home(workspace_id, 1)]
         await here.until_phase("demo", Phase.ERROR)
@@ -186,7 +186,7 @@ async def test_recover_with_an_empty_home(database_url: str) -> None:
 
 
 async def test_archiving_turns_round_at_once_when_somebody_comes_back(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await asleep(here)
         gate = Gate("run_at_home")
         here.world.interfere = gate
@@ -202,7 +202,7 @@ async def test_archiving_turns_round_at_once_when_somebody_comes_back(database_u
 
 
 async def test_starting_turns_round_and_the_container_goes(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         here.world.starts_ready = False
         await here.wishes.create(here.user, name="demo")
         await here.until("demo", lambda seen: seen.operation is Operation.STARTING and seen.container_present)
@@ -213,7 +213,7 @@ async def test_starting_turns_round_and_the_container_goes(database_url: str) ->
 
 async def test_restoring_times_out_and_the_half_home_is_never_started(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.RESTORING: 0.3})
-    async with plant(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, knobs=hasty) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         await here.until_phase("demo", Phase.ARCHIVED)
@@ -237,7 +237,7 @@ async def test_restoring_times_out_and_the_half_home_is_never_started(database_u
 
 async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.3})
-    async with plant(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, knobs=hasty) as here:
         workspace_id = await asleep(here)
         gate = Gate("ensure_no_volume")
         here.world.interfere = gate
@@ -261,7 +261,7 @@ async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(dat
 
 async def test_a_late_volume_delete_hits_nothing_that_lives(database_url: str) -> None:
     """A controller is paused before its volume delete, and wakes after the home was restored, or opened again."""
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         await here.until_phase("demo", Phase.ARCHIVED)
@@ -277,7 +277,7 @@ async def test_a_late_volume_delete_hits_nothing_that_lives(database_url: str) -
 
 
 async def test_a_deposed_controller_writes_nothing_and_stops(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         await here.wishes.create(here.user, name="demo")
         old = here.controller
         new = await here.successor()
@@ -289,7 +289,7 @@ async def test_a_deposed_controller_writes_nothing_and_stops(database_url: str) 
 
 
 async def test_a_successor_adopts_what_was_under_way_in_a_generation_of_its_own(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         await here.until_phase("demo", Phase.ARCHIVED)
@@ -321,7 +321,7 @@ async def test_failures_are_retried_with_backoff_and_then_given_up(database_url:
         if verb == "ensure_running":
             raise Failed(Code.CONTAINER_START_FAILED, "no room")
 
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         here.world.interfere = refuse
         await here.wishes.create(here.user, name="demo")
         broken = await here.until_phase("demo", Phase.ERROR)
@@ -335,7 +335,7 @@ async def test_failures_are_retried_with_backoff_and_then_given_up(database_url:
 
 async def test_a_provider_that_is_out_counts_against_nobody(database_url: str) -> None:
     hasty = replace(FAST, max_retries=0, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.5})
-    async with plant(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, knobs=hasty) as here:
         await asleep(here)
 
         async def store_out(verb: str, _workspace_id: str) -> None:
@@ -354,7 +354,7 @@ async def test_a_provider_that_is_out_counts_against_nobody(database_url: str) -
 
 async def test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 0.5})
-    async with plant(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, knobs=hasty) as here:
         here.world.starts_ready = False
         created = await here.wishes.create(here.user, name="demo")
         await here.until("demo", lambda seen: seen.stage is Stage.SEE)
@@ -366,17 +366,17 @@ async def test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing(database
 
 
 async def test_after_a_look_that_failed_the_next_follows_at_once(database_url: str) -> None:
-    async with plant(database_url, intervals=Intervals(idle_s=600, active_s=0.05)) as here:
+    async with control_plane(database_url, intervals=Intervals(idle_s=600, active_s=0.05)) as here:
         await until(lambda: here.controller.tally.looks)
         here.world.runtime_out = True
         await here.wishes.create(here.user, name="demo")
-        await until(lambda: standings()["controller"].failures)
+        await until(lambda: loop_statuses()["controller"].failures)
         here.world.runtime_out = False
         await here.until_phase("demo", Phase.RUNNING)
 
 
 async def test_a_readback_mismatch_archives_again_under_another_name(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await asleep(here)
         failed: list[str] = []
 
@@ -394,7 +394,7 @@ async def test_a_readback_mismatch_archives_again_under_another_name(database_ur
 
 
 async def test_a_container_without_volume_is_an_error_and_a_new_wish_stops_it(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await running(here)
         kept = here.world.volumes.pop(Home(workspace_id, 1))
         broken = await here.until_phase("demo", Phase.ERROR)
@@ -408,7 +408,7 @@ async def test_a_container_without_volume_is_an_error_and_a_new_wish_stops_it(da
 
 
 async def test_delete_keeps_a_last_archive_and_undelete_gives_the_home_back(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.delete(here.user, "demo")
         await here.until_phase("demo", Phase.DELETED)
@@ -425,7 +425,7 @@ async def test_delete_says_why_it_cannot_archive_and_a_purge_always_finishes(dat
         if verb == "run_at_home":
             raise Failed(Code.DISK_FULL, "no space left")
 
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await asleep(here)
         here.world.interfere = no_archive
         await here.wishes.delete(here.user, "demo")
@@ -439,7 +439,7 @@ async def test_delete_says_why_it_cannot_archive_and_a_purge_always_finishes(dat
 
 
 async def test_delete_while_restoring_throws_the_half_made_volume_away(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         archived = await here.until_phase("demo", Phase.ARCHIVED)
@@ -455,7 +455,7 @@ async def test_delete_while_restoring_throws_the_half_made_volume_away(database_
 
 
 async def test_one_slow_workspace_delays_no_other(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         slow = await here.wishes.create(here.user, name="slow", desired_state=Wish.STANDBY)
         await here.until_phase("slow", Phase.STANDBY)
         gate = Gate("ensure_running")
@@ -475,7 +475,7 @@ async def test_one_slow_workspace_delays_no_other(database_url: str) -> None:
 
 
 async def test_when_nothing_is_to_be_done_nothing_is_written(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         for number in range(10):
             await here.wishes.create(here.user, name=f"w-{number}")
 
@@ -492,7 +492,7 @@ async def test_when_nothing_is_to_be_done_nothing_is_written(database_url: str) 
 
 
 async def test_a_home_whose_marker_became_illegible_survives_a_delete_but_not_a_purge(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         volume = here.world.volumes[Home(workspace_id, 1)]
         volume.is_illegible = True
@@ -516,7 +516,7 @@ async def test_a_home_whose_marker_became_illegible_survives_a_delete_but_not_a_
 
 @pytest.mark.parametrize("wish", [Wish.RUNNING, Wish.ARCHIVED])
 async def test_a_home_whose_marker_cannot_be_read_is_told_as_that_and_accepted_again(database_url: str, wish: Wish) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         home = Home(workspace_id, 1)
         here.world.volumes[home].is_illegible = True
@@ -540,7 +540,7 @@ async def test_a_home_whose_marker_cannot_be_read_is_told_as_that_and_accepted_a
 
 
 async def test_a_home_that_lost_its_small_files_stays_when_its_owner_goes_on_without_it(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         archived = await here.until_phase("demo", Phase.ARCHIVED)
@@ -566,7 +566,7 @@ async def test_a_home_that_lost_its_small_files_stays_when_its_owner_goes_on_wit
 
 
 async def test_there_is_nothing_to_accept_where_the_home_is_gone_or_deleted(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         volume = here.world.volumes.pop(Home(workspace_id, 1))
         await here.until_phase("demo", Phase.ERROR)
@@ -591,7 +591,7 @@ async def test_there_is_nothing_to_accept_where_the_home_is_gone_or_deleted(data
 
 
 async def test_another_workspaces_home_is_never_accepted(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id, other = await asleep(here), await asleep(here, "other")
         volume, copied = here.world.volumes[Home(workspace_id, 1)], here.world.volumes[Home(other, 1)]
         volume.files, volume.marker = dict(copied.files), copied.marker
@@ -615,22 +615,22 @@ async def test_another_workspaces_home_is_never_accepted(database_url: str) -> N
 
 
 async def test_what_a_program_said_last_may_be_anything(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         other = await running(here, "innocent")
         workspace_id = await running(here, "evil")
         for revision in (2, 3):
-            here.world.containers[workspace_id].ended = Ended(3, "a\0b \udc80")
+            here.world.containers[workspace_id].ended = ProgramExit(3, "a\0b \udc80")
             await here.until("evil", lambda seen, at=revision: seen.revision == at and seen.phase is Phase.RUNNING)  # type: ignore[misc]
-        here.world.containers[workspace_id].ended = Ended(3, "a\0b \udc80")
+        here.world.containers[workspace_id].ended = ProgramExit(3, "a\0b \udc80")
         broken = await here.until_phase("evil", Phase.ERROR)
         assert broken.error is not None
         assert "a" in broken.error.context["last_lines"]
-        here.world.containers[other].ended = Ended(0, "")
+        here.world.containers[other].ended = ProgramExit(0, "")
         await here.until("innocent", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
 
 
 async def test_a_change_that_the_database_will_not_have_costs_the_others_nothing(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         for name in ("one", "two", "three"):
             await here.wishes.create(here.user, name=name, desired_state=Wish.STANDBY)
         loaded = await here.controller_store.load_due(here.hold())
@@ -641,7 +641,7 @@ async def test_a_change_that_the_database_will_not_have_costs_the_others_nothing
 
 
 async def test_a_row_that_somebody_holds_keeps_nobody_waiting(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         held = await here.wishes.create(here.user, name="held", desired_state=Wish.STANDBY)
         await here.until_phase("held", Phase.STANDBY)
         async with here.service.writing() as writing:
@@ -653,7 +653,7 @@ async def test_a_row_that_somebody_holds_keeps_nobody_waiting(database_url: str)
 
 
 async def test_strangers_among_the_volumes_are_left_alone(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         here.world.volumes[Home("backup", 1)] = FakeVolume()
         await running(here)
         for _ in range(3):
@@ -666,7 +666,7 @@ async def test_strangers_among_the_volumes_are_left_alone(database_url: str) -> 
 
 async def test_long_effects_keep_no_quick_one_waiting(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 1.0})
-    async with plant(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, knobs=hasty) as here:
         gate = Gate("run_at_home")
         for number in range(12):
             await here.wishes.create(here.user, name=f"slow-{number}", desired_state=Wish.STANDBY)
@@ -684,7 +684,7 @@ async def test_long_effects_keep_no_quick_one_waiting(database_url: str) -> None
 
 async def test_who_waits_for_a_slot_loses_no_time_of_its_deadline(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 1.0})
-    async with plant(database_url, knobs=hasty, parallel=1) as here:
+    async with control_plane(database_url, knobs=hasty, parallel=1) as here:
         for name in ("first", "second"):
             await here.wishes.create(here.user, name=name, desired_state=Wish.STANDBY)
             await here.until_phase(name, Phase.STANDBY)
@@ -701,7 +701,7 @@ async def test_who_waits_for_a_slot_loses_no_time_of_its_deadline(database_url: 
 
 
 async def test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_again(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
         calls: list[str] = []
 
@@ -723,7 +723,7 @@ async def test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_aga
 
 
 async def test_many_starts_at_once_are_all_answered(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         for number in range(20):
             await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
         began = asyncio.get_running_loop().time()
@@ -734,7 +734,7 @@ async def test_many_starts_at_once_are_all_answered(database_url: str) -> None:
 
 
 async def test_limits_hold_when_many_start_at_once(database_url: str) -> None:
-    async with plant(database_url, limits=RunningLimits(per_user=3, overall=100)) as here:
+    async with control_plane(database_url, limits=RunningLimits(per_user=3, overall=100)) as here:
         for number in range(20):
             await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
         wishes = (here.wishes.wish(here.user, f"w-{number}", Wish.RUNNING) for number in range(20))
@@ -745,7 +745,7 @@ async def test_limits_hold_when_many_start_at_once(database_url: str) -> None:
 
 
 async def test_when_too_much_disappears_at_once_nothing_is_touched(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         for number in range(5):
             await asleep(here, f"w-{number}")
         gone = {home: here.world.volumes.pop(home) for home in list(here.world.volumes)[:3]}
@@ -762,7 +762,7 @@ async def test_when_too_much_disappears_at_once_nothing_is_touched(database_url:
 
 
 async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         for number in range(4):
             await asleep(here, f"w-{number}")
         for home in list(here.world.volumes)[:3]:
@@ -776,5 +776,5 @@ async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str)
             await here.wishes.release(replace(here.user, user=replace(here.user.user, is_admin=False)), "fake")
 
 
-async def latched(here: Plant) -> Sequence[Latch]:
+async def latched(here: ControlPlane) -> Sequence[Latch]:
     return await until(here.wishes.latches)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.archive_jobs import HOME, KEY
-from tests.support.archive_jobs import World as Store
+from tests.support.archive_jobs import ArchiveWorld as Store
 from tests.support.builders import workspace
 from tests.support.small_disk import small_disk
-from torpor.control.effect_executor import Hands
+from torpor.control.effect_executor import EffectExecutor
 from torpor.domain.effects import Restore
 from torpor.domain.errors import Code
-from torpor.domain.records import NOTHING_SEEN, Archive, Broke, SaidDone
+from torpor.domain.records import NOTHING_SEEN, Archive, EffectDone, EffectFailed
 from torpor.ports import Fence, Home, Limits, Program
-from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 async def runtime(disk: Path) -> AsyncIterator[ProcessRuntime]:
-    runtime = ProcessRuntime(disk / "data", options=Options(bubblewrap=False, own_network=False, cgroups=False))
+    runtime = ProcessRuntime(disk / "data", options=ProcessOptions(bubblewrap=False, own_network=False, cgroups=False))
     await runtime.start()
     yield runtime
     await runtime.close()
@@ -51,11 +51,11 @@ def archived(store: Store) -> Archive:
 async def test_a_restore_that_fills_the_disk_gives_the_space_back(tmp_path: Path, disk: Path, runtime: ProcessRuntime) -> None:
     store = Store(tmp_path / "elsewhere")
     archive = archived(store)
-    hands = Hands(runtime, store.archives, lambda _: Program("t", ("true",)), Limits(512 << 20, 128))
+    hands = EffectExecutor(runtime, store.archives, lambda _: Program("t", ("true",)), Limits(512 << 20, 128))
     free = shutil.disk_usage(disk).free
 
     report = await hands.carry_out(ROW, Restore(2, archive, frozenset()), Fence("op", 1), lambda *_: None)
-    assert isinstance(report, Broke), report
+    assert isinstance(report, EffectFailed), report
     assert report.context["code"] == Code.DISK_FULL
     assert (await runtime.observe()).of(ROW.id) == NOTHING_SEEN
     assert free - shutil.disk_usage(disk).free < 1 << 20, "what the restore had written is still there"
@@ -64,7 +64,7 @@ async def test_a_restore_that_fills_the_disk_gives_the_space_back(tmp_path: Path
     larger = ["mount", "-o", f"remount,size={4 * HOME_MB}m", str(disk)]
     await asyncio.to_thread(subprocess.run, larger, check=True)
     report = await hands.carry_out(ROW, Restore(3, archive, frozenset()), Fence("op", 1), lambda *_: None)
-    assert report == SaidDone()
+    assert report == EffectDone()
     restored = runtime.places.volume(Home(ROW.id, 3)) / "home"
     assert len(list(restored.iterdir())) == HOME_MB
 
@@ -73,7 +73,7 @@ async def test_a_restore_that_is_cancelled_gives_the_space_back(tmp_path: Path, 
     """As when the database on the same disk can write no more: its controller ends, and with it what it had begun."""
     store = Store(tmp_path / "elsewhere")
     archive = archived(store)
-    hands = Hands(runtime, store.archives, lambda _: Program("t", ("true",)), Limits(512 << 20, 128))
+    hands = EffectExecutor(runtime, store.archives, lambda _: Program("t", ("true",)), Limits(512 << 20, 128))
     free = shutil.disk_usage(disk).free
     begun = asyncio.Event()
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.support.control_plane import plant
-from tests.support.gc_stage import ARCHIVING, IN_ERROR, RETENTION, TERM, Yard, deleted, yard
+from tests.support.control_plane import control_plane
+from tests.support.gc_stage import ARCHIVING, IN_ERROR, RETENTION, TERM, GcStage, deleted, gc_stage
 from tests.support.waiting import until
 from torpor import metrics
 from torpor.archives import HomeArchives
-from torpor.control.gc import Collector
+from torpor.control.gc import GarbageCollector
 from torpor.domain.errors import Code, Deposed, Failed, Refused, Unavailable
 from torpor.domain.retention import Retention, decide
 from torpor.domain.states import Phase, Wish
-from torpor.store.gc import CollectingStore, Compared
+from torpor.store.gc import GcStore, StoreComparison
 from torpor.testing.fake_runtime import FakeArchives, FakeWorld
 
 pytestmark = pytest.mark.anyio
@@ -28,9 +28,9 @@ AT_ONCE = Retention(keep=1, grace=timedelta(0), undelete_grace=timedelta(0))
 
 
 @pytest.fixture
-async def here(database_url: str, tmp_path: Path) -> AsyncIterator[Yard]:
+async def here(database_url: str, tmp_path: Path) -> AsyncIterator[GcStage]:
     """Over a real store in a directory."""
-    async with yard(database_url, HomeArchives(f"file://{tmp_path}")) as made:
+    async with gc_stage(database_url, HomeArchives(f"file://{tmp_path}")) as made:
         yield made
 
 
@@ -40,16 +40,16 @@ def world() -> FakeWorld:
 
 
 @pytest.fixture
-async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[Yard]:
+async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[GcStage]:
     """Over a fake store, in which fate can interfere."""
-    async with yard(database_url, FakeArchives(world)) as made:
+    async with gc_stage(database_url, FakeArchives(world)) as made:
         yield made
 
 
 # ── what is collected ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_archive_is_marked_waits_and_goes(here: Yard) -> None:
+async def test_an_archive_is_marked_waits_and_goes(here: GcStage) -> None:
     demo = await here.workspace("demo")
     first, second, third, old = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]
     await here.point(demo, third)
@@ -68,7 +68,7 @@ async def test_an_archive_is_marked_waits_and_goes(here: Yard) -> None:
     assert 3 * 3600 <= metrics.archive_verified_age_seconds._value.get() < 3 * 3600 + 600
 
 
-async def test_a_deleted_workspace_gives_up_its_archives_after_its_grace_a_purged_one_at_once(here: Yard) -> None:
+async def test_a_deleted_workspace_gives_up_its_archives_after_its_grace_a_purged_one_at_once(here: GcStage) -> None:
     lately = await here.workspace("lately", **deleted(days=6))
     long_ago = await here.workspace("long-ago", **deleted(days=8))
     purged = await here.workspace("purged", **deleted(minutes=1), purge="true")
@@ -84,7 +84,7 @@ async def test_a_deleted_workspace_gives_up_its_archives_after_its_grace_a_purge
     assert await here.objects() == {keys[lately]}
 
 
-async def test_what_becomes_wanted_again_within_the_grace_period_stays(here: Yard) -> None:
+async def test_what_becomes_wanted_again_within_the_grace_period_stays(here: GcStage) -> None:
     demo = await here.workspace("demo")
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3)]
     await here.collect()
@@ -95,7 +95,7 @@ async def test_what_becomes_wanted_again_within_the_grace_period_stays(here: Yar
     assert await here.objects() == set(await here.rows()) == set(keys)
 
 
-async def test_what_nobody_ever_needs_costs_no_write(here: Yard) -> None:
+async def test_what_nobody_ever_needs_costs_no_write(here: GcStage) -> None:
     demo = await here.workspace("demo")
     for hours in (1, 2, 3):
         await here.archive(demo, hours=hours)
@@ -110,7 +110,7 @@ async def test_what_nobody_ever_needs_costs_no_write(here: Yard) -> None:
 # ── what is never collected ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_the_table_does_not_know_is_named_and_stays(here: Yard) -> None:
+async def test_what_the_table_does_not_know_is_named_and_stays(here: GcStage) -> None:
     """A database that was restored from an older backup does not know the archives made since, nor what else came to be."""
     demo = await here.workspace("demo", **deleted(days=30), purge="true")
     known = await here.archive(demo, hours=1, orphan_since="now() - interval '3 hours'")
@@ -127,7 +127,7 @@ async def test_what_the_table_does_not_know_is_named_and_stays(here: Yard) -> No
     assert gone not in await here.rows()
 
 
-async def test_what_the_store_has_lost_is_named_and_takes_nobodys_place(here: Yard) -> None:
+async def test_what_the_store_has_lost_is_named_and_takes_nobodys_place(here: GcStage) -> None:
     demo = await here.workspace("demo")
     lost = [await here.archive(demo, hours=hours, in_store=False) for hours in (1, 2)]
     there = [await here.archive(demo, hours=hours) for hours in (3, 4)]
@@ -138,7 +138,7 @@ async def test_what_the_store_has_lost_is_named_and_takes_nobodys_place(here: Ya
     assert set(await here.rows()) == {*lost, *there}
 
 
-async def test_an_archive_that_is_being_made_is_neither_unknown_nor_touched(here: Yard) -> None:
+async def test_an_archive_that_is_being_made_is_neither_unknown_nor_touched(here: GcStage) -> None:
     demo = await here.workspace("demo")
     in_the_making = await here.archive(demo, hours=0, in_table=False)
     await here.change(demo, **ARCHIVING, op_id=f"'{in_the_making.partition('/')[2]}'")
@@ -149,7 +149,7 @@ async def test_an_archive_that_is_being_made_is_neither_unknown_nor_touched(here
     assert (await here.rows())[old[2]] == (True, False)
 
 
-async def test_what_an_operation_or_an_error_refers_to_stays_even_long_after_the_deletion(here: Yard) -> None:
+async def test_what_an_operation_or_an_error_refers_to_stays_even_long_after_the_deletion(here: GcStage) -> None:
     under_way = await here.workspace("under-way", **deleted(days=30), **ARCHIVING)
     in_error = await here.workspace("in-error", **{**deleted(days=30), **IN_ERROR, "phase": "'DELETING'"})
     keys = set()
@@ -170,7 +170,7 @@ async def test_what_an_operation_or_an_error_refers_to_stays_even_long_after_the
     ],
 )
 async def test_the_database_itself_refuses_to_lose_an_archive(
-    here: Yard, constraint: str, is_pointed_at: bool, statement: str
+    here: GcStage, constraint: str, is_pointed_at: bool, statement: str
 ) -> None:
     demo = await here.workspace("demo")
     key = await here.archive(demo, hours=1, in_store=False)
@@ -181,7 +181,7 @@ async def test_the_database_itself_refuses_to_lose_an_archive(
     assert refused.value.constraint_name == constraint
 
 
-async def test_a_removal_that_has_begun_is_not_taken_back(here: Yard) -> None:
+async def test_a_removal_that_has_begun_is_not_taken_back(here: GcStage) -> None:
     key = await here.archive(await here.workspace("demo"), hours=1, in_store=False, orphan_since="now()")
     await here.mark(key, removing_since="now()")
     with pytest.raises(asyncpg.CheckViolationError) as refused:
@@ -192,7 +192,7 @@ async def test_a_removal_that_has_begun_is_not_taken_back(here: Yard) -> None:
 # ── when something is out, or ends in the middle ──────────────────────────────────────────────────────────────────────
 
 
-async def ripe(here: Yard) -> tuple[str, str]:
+async def ripe(here: GcStage) -> tuple[str, str]:
     """One archive that is kept, and one whose grace period has passed."""
     demo = await here.workspace("demo")
     purged = await here.workspace("purged", **deleted(days=1), purge="true")
@@ -202,7 +202,7 @@ async def ripe(here: Yard) -> tuple[str, str]:
     return kept, await here.archive(purged, hours=4, orphan_since="now() - interval '3 hours'")
 
 
-async def test_a_store_that_is_out_costs_the_round_and_nothing_else(faked: Yard, world: FakeWorld) -> None:
+async def test_a_store_that_is_out_costs_the_round_and_nothing_else(faked: GcStage, world: FakeWorld) -> None:
     await ripe(faked)
     before, objects = await faked.everything(), await faked.objects()
     world.archives_out = True
@@ -216,7 +216,7 @@ async def test_a_store_that_is_out_costs_the_round_and_nothing_else(faked: Yard,
     assert (await faked.seen.housekeeping()).ran_at is None
 
 
-async def test_a_listing_that_breaks_off_costs_the_round_and_nothing_else(faked: Yard, world: FakeWorld) -> None:
+async def test_a_listing_that_breaks_off_costs_the_round_and_nothing_else(faked: GcStage, world: FakeWorld) -> None:
     await ripe(faked)
     before, objects, asked = await faked.everything(), await faked.objects(), 0
 
@@ -234,7 +234,7 @@ async def test_a_listing_that_breaks_off_costs_the_round_and_nothing_else(faked:
     assert await faked.objects() == objects
 
 
-async def test_a_store_that_falls_silent_under_the_removal_is_gone_on_with_later(faked: Yard, world: FakeWorld) -> None:
+async def test_a_store_that_falls_silent_under_the_removal_is_gone_on_with_later(faked: GcStage, world: FakeWorld) -> None:
     purged = await faked.workspace("purged", **deleted(days=1), purge="true")
     keys = [await faked.archive(purged, hours=1, orphan_since="now() - interval '3 hours'") for _ in range(4)]
     removals = 0
@@ -257,7 +257,7 @@ async def test_a_store_that_falls_silent_under_the_removal_is_gone_on_with_later
     assert await faked.objects() == set() == set(await faked.rows()) & set(keys)
 
 
-async def test_one_that_cannot_be_removed_holds_up_no_other(faked: Yard, world: FakeWorld) -> None:
+async def test_one_that_cannot_be_removed_holds_up_no_other(faked: GcStage, world: FakeWorld) -> None:
     bad = await faked.workspace("bad", **deleted(days=1), purge="true")
     good = await faked.workspace("good", **deleted(days=1), purge="true")
     stuck = await faked.archive(bad, hours=1, orphan_since="now() - interval '3 hours'")
@@ -275,7 +275,7 @@ async def test_one_that_cannot_be_removed_holds_up_no_other(faked: Yard, world: 
 
 
 @pytest.mark.parametrize("is_object_gone", [False, True])
-async def test_a_collection_that_ended_in_the_middle_of_a_removal_is_continued(here: Yard, is_object_gone: bool) -> None:
+async def test_a_collection_that_ended_in_the_middle_of_a_removal_is_continued(here: GcStage, is_object_gone: bool) -> None:
     demo = await here.workspace("demo")
     keys = [await here.archive(demo, hours=hours, in_store=hours < 3 or not is_object_gone) for hours in (1, 2, 3)]
     await here.mark(keys[2], orphan_since="now() - interval '9 hours'", removing_since="now() - interval '1 hour'")
@@ -285,7 +285,7 @@ async def test_a_collection_that_ended_in_the_middle_of_a_removal_is_continued(h
     assert await here.objects() == set(await here.rows()) == set(keys[:2])
 
 
-async def test_a_deposed_leader_writes_nothing(here: Yard) -> None:
+async def test_a_deposed_leader_writes_nothing(here: GcStage) -> None:
     await ripe(here)
     before, objects = await here.everything(), await here.objects()
     await here.depose()
@@ -296,7 +296,7 @@ async def test_a_deposed_leader_writes_nothing(here: Yard) -> None:
     assert (await here.seen.housekeeping()).tried_at is None
 
 
-async def test_a_leader_deposed_between_listing_and_marking_marks_nothing(faked: Yard, world: FakeWorld) -> None:
+async def test_a_leader_deposed_between_listing_and_marking_marks_nothing(faked: GcStage, world: FakeWorld) -> None:
     await ripe(faked)
     before = await faked.everything()
 
@@ -310,7 +310,7 @@ async def test_a_leader_deposed_between_listing_and_marking_marks_nothing(faked:
     assert await faked.everything() == before
 
 
-async def test_the_late_removal_of_a_deposed_leader_hits_nothing_that_lives(faked: Yard, world: FakeWorld) -> None:
+async def test_the_late_removal_of_a_deposed_leader_hits_nothing_that_lives(faked: GcStage, world: FakeWorld) -> None:
     """Stopped after it had begun to remove, it goes on hours later, when another one leads and has finished the work."""
     kept, gone = await ripe(faked)
     stopped, goes_on = asyncio.Event(), asyncio.Event()
@@ -338,7 +338,7 @@ async def test_the_late_removal_of_a_deposed_leader_hits_nothing_that_lives(fake
 # ── races ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_undelete_comes_first(here: Yard) -> None:
+async def test_undelete_comes_first(here: GcStage) -> None:
     demo = await here.workspace("demo", **deleted(days=8))
     key = await here.archive(demo, hours=1)
     await here.point(demo, key)
@@ -352,10 +352,10 @@ async def test_undelete_comes_first(here: Yard) -> None:
     assert await here.rows() == {key: (False, False)}
 
 
-async def test_the_mark_comes_first(here: Yard) -> None:
+async def test_the_mark_comes_first(here: GcStage) -> None:
     demo = await here.workspace("demo", **deleted(days=8))
     await here.point(demo, await here.archive(demo, hours=1))
-    async with here.store.holding(TERM, [demo], Compared()) as holding:
+    async with here.store.holding(TERM, [demo], StoreComparison()) as holding:
         undelete = asyncio.create_task(here.wishes.undelete(here.user, "demo"))
         await until_somebody_waits(here)
         [held] = await holding.held()
@@ -365,12 +365,12 @@ async def test_the_mark_comes_first(here: Yard) -> None:
     assert refused.value.code == "archive_collected"
 
 
-async def until_somebody_waits(here: Yard) -> None:
+async def until_somebody_waits(here: GcStage) -> None:
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     await until(lambda: here.owner.fetchval(waiting), within_s=10)
 
 
-async def test_undelete_refuses_what_was_collected(here: Yard) -> None:
+async def test_undelete_refuses_what_was_collected(here: GcStage) -> None:
     demo = await here.workspace("demo", **deleted(days=8))
     await here.point(demo, await here.archive(demo, hours=1))
     await here.collect()
@@ -383,7 +383,7 @@ async def test_undelete_refuses_what_was_collected(here: Yard) -> None:
     assert await here.rows() == {}
 
 
-async def test_undeletes_at_once_with_collections_leave_nobody_without_his_archive(here: Yard) -> None:
+async def test_undeletes_at_once_with_collections_leave_nobody_without_his_archive(here: GcStage) -> None:
     dice = random.Random(3)
     workspaces, codes = {}, set()
     for number in range(20):
@@ -415,7 +415,7 @@ async def test_undeletes_at_once_with_collections_leave_nobody_without_his_archi
     assert await here.objects() == set(await here.rows()) == {workspaces[workspace] for workspace in back}
 
 
-async def test_recover_refuses_what_is_marked(here: Yard) -> None:
+async def test_recover_refuses_what_is_marked(here: GcStage) -> None:
     demo = await here.workspace("demo", **IN_ERROR)
     key = await here.archive(demo, hours=1, orphan_since="now()")
     with pytest.raises(Refused) as refused:
@@ -427,7 +427,7 @@ async def test_recover_refuses_what_is_marked(here: Yard) -> None:
     assert (await here.wishes.find(here.user, "demo")).recover_request is not None
 
 
-async def test_what_a_recovery_asked_for_stays_when_the_error_is_gone(here: Yard) -> None:
+async def test_what_a_recovery_asked_for_stays_when_the_error_is_gone(here: GcStage) -> None:
     demo = await here.workspace("demo", **IN_ERROR)
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]
     await here.wishes.recover(here.user, "demo", archive_key=keys[3])
@@ -438,7 +438,7 @@ async def test_what_a_recovery_asked_for_stays_when_the_error_is_gone(here: Yard
         assert {key for key, (is_marked, _) in (await here.rows()).items() if is_marked} == {keys[2]}
 
 
-async def test_an_archive_is_stored_while_archives_are_marked(here: Yard) -> None:
+async def test_an_archive_is_stored_while_archives_are_marked(here: GcStage) -> None:
     """The controller points at an older archive in a transaction that is not over yet."""
     demo = await here.workspace("demo")
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3)]
@@ -454,12 +454,12 @@ async def test_an_archive_is_stored_while_archives_are_marked(here: Yard) -> Non
 
 async def test_a_home_that_sleeps_and_wakes_among_collections_is_never_lost(database_url: str) -> None:
     """The whole loop beside a collector that keeps one archive and gives no grace: the hardest there is."""
-    async with plant(database_url) as there:
+    async with control_plane(database_url) as there:
         await there.controller_store._database.execute(
             "INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM
         )
-        store = CollectingStore(there.controller_store._database)
-        collector = Collector(store, FakeArchives(there.world), retention=AT_ONCE, every_s=3600)
+        store = GcStore(there.controller_store._database)
+        collector = GarbageCollector(store, FakeArchives(there.world), retention=AT_ONCE, every_s=3600)
 
         async def collect_without_end() -> None:
             while True:
@@ -485,7 +485,7 @@ async def test_a_home_that_sleeps_and_wakes_among_collections_is_never_lost(data
         assert set(there.world.archives) == {str(archived.archive.key)}
 
 
-async def test_nobody_waits_for_a_removal(faked: Yard, world: FakeWorld) -> None:
+async def test_nobody_waits_for_a_removal(faked: GcStage, world: FakeWorld) -> None:
     demo = await faked.workspace("demo")
     for hours in (1, 2):
         await faked.archive(demo, hours=hours)
@@ -514,13 +514,13 @@ async def test_nobody_waits_for_a_removal(faked: Yard, world: FakeWorld) -> None
 # ── when ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def collections(here: Yard) -> int:
+async def collections(here: GcStage) -> int:
     """How often a collection was begun, told by whether the time changes."""
     begun: int = await here.owner.fetchval("SELECT (extract(epoch FROM gc_tried_at) * 1000000)::bigint FROM housekeeping")
     return begun
 
 
-async def test_a_collection_is_due_at_first_then_by_interval_or_when_asked_for(here: Yard) -> None:
+async def test_a_collection_is_due_at_first_then_by_interval_or_when_asked_for(here: GcStage) -> None:
     collector = here.collector(every_s=3600)
     await collector.do(TERM)
     first = await collections(here)
@@ -544,7 +544,9 @@ async def test_a_collection_is_due_at_first_then_by_interval_or_when_asked_for(h
     assert await collections(here) > second
 
 
-async def test_a_skipped_collection_is_tried_again_after_a_while_or_when_asked_for_anew(faked: Yard, world: FakeWorld) -> None:
+async def test_a_skipped_collection_is_tried_again_after_a_while_or_when_asked_for_anew(
+    faked: GcStage, world: FakeWorld
+) -> None:
     collector = faked.collector()
     await faked.seen.request()
     world.archives_out = True
@@ -564,7 +566,7 @@ async def test_a_skipped_collection_is_tried_again_after_a_while_or_when_asked_f
     assert (await faked.report())["skipped"] is None
 
 
-async def test_a_request_during_a_collection_is_not_lost(faked: Yard, world: FakeWorld) -> None:
+async def test_a_request_during_a_collection_is_not_lost(faked: GcStage, world: FakeWorld) -> None:
     collector = faked.collector()
 
     async def request(verb: str, _workspace_id: str) -> None:

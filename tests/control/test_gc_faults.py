@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.support.gc_stage import ARCHIVING, IN_ERROR, TERM, Yard, deleted, yard
+from tests.support.gc_stage import ARCHIVING, IN_ERROR, TERM, GcStage, deleted, gc_stage
 from torpor import metrics
 from torpor.archives import HomeArchives
 from torpor.control.gc import HANDFUL
@@ -24,9 +24,9 @@ RIPE = "now() - interval '3 hours'"
 
 
 @pytest.fixture
-async def here(database_url: str, tmp_path: Path) -> AsyncIterator[Yard]:
+async def here(database_url: str, tmp_path: Path) -> AsyncIterator[GcStage]:
     """Over a real store in a directory."""
-    async with yard(database_url, HomeArchives(f"file://{tmp_path}")) as made:
+    async with gc_stage(database_url, HomeArchives(f"file://{tmp_path}")) as made:
         yield made
 
 
@@ -36,12 +36,12 @@ def world() -> FakeWorld:
 
 
 @pytest.fixture
-async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[Yard]:
-    async with yard(database_url, FakeArchives(world)) as made:
+async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[GcStage]:
+    async with gc_stage(database_url, FakeArchives(world)) as made:
         yield made
 
 
-async def skipped(here: Yard, why: str) -> None:
+async def skipped(here: GcStage, why: str) -> None:
     """A collection that does nothing, and says why."""
     before, objects = await here.everything(), await here.objects()
     with pytest.raises(Unavailable, match=why):
@@ -51,7 +51,7 @@ async def skipped(here: Yard, why: str) -> None:
     assert why in (await here.report())["skipped"]
 
 
-async def purged(here: Yard, name: str, archives: int = 1) -> list[str]:
+async def purged(here: GcStage, name: str, archives: int = 1) -> list[str]:
     """Archives that may be removed now."""
     workspace = await here.workspace(name, **deleted(days=1), purge="true")
     return [await here.archive(workspace, hours=number, orphan_since=RIPE) for number in range(archives)]
@@ -67,7 +67,7 @@ def unmounted(store: Path) -> Path:
 # ── the view is wrong ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_store_of_which_too_much_is_missing_is_not_touched(here: Yard) -> None:
+async def test_a_store_of_which_too_much_is_missing_is_not_touched(here: GcStage) -> None:
     await purged(here, "purged")
     demo = await here.workspace("demo")
     there = [await here.archive(demo, hours=hours) for hours in range(6)]
@@ -79,7 +79,7 @@ async def test_a_store_of_which_too_much_is_missing_is_not_touched(here: Yard) -
     await skipped(here, "5 of 9 archives are missing in the store")
 
 
-async def test_nothing_is_removed_while_homes_are_missing(here: Yard) -> None:
+async def test_nothing_is_removed_while_homes_are_missing(here: GcStage) -> None:
     [gone] = await purged(here, "purged")
     await here.owner.execute("INSERT INTO latches (provider, expected, missing) VALUES ('process', 9, 5)")
     await skipped(here, "so many homes are missing at process")
@@ -88,7 +88,7 @@ async def test_nothing_is_removed_while_homes_are_missing(here: Yard) -> None:
     assert gone not in await here.objects()
 
 
-async def test_a_store_that_is_another_than_the_databases_is_not_touched(here: Yard, tmp_path: Path) -> None:
+async def test_a_store_that_is_another_than_the_databases_is_not_touched(here: GcStage, tmp_path: Path) -> None:
     await purged(here, "purged")
     first = await here.archives.world()
     assert await here.store.remember_store(first) == first
@@ -97,7 +97,7 @@ async def test_a_store_that_is_another_than_the_databases_is_not_touched(here: Y
     await skipped(here, "this database belongs to another")
 
 
-async def test_a_disk_that_is_not_mounted_costs_the_round_and_nothing_else(here: Yard, tmp_path: Path) -> None:
+async def test_a_disk_that_is_not_mounted_costs_the_round_and_nothing_else(here: GcStage, tmp_path: Path) -> None:
     keys = await purged(here, "purged")
     await here.collector(Retention(grace=timedelta(days=9))).collect(TERM)
     disk = unmounted(tmp_path)
@@ -113,7 +113,7 @@ async def test_a_disk_that_is_not_mounted_costs_the_round_and_nothing_else(here:
 
 
 @pytest.mark.parametrize("ended", ["NULL", "now() - interval '4 hours'", "now() + interval '1 hour'"])
-async def test_marks_begin_anew_when_collections_were_not_regular(here: Yard, ended: str) -> None:
+async def test_marks_begin_anew_when_collections_were_not_regular(here: GcStage, ended: str) -> None:
     [gone] = await purged(here, "purged")
     wanted = await here.archive(await here.workspace("demo"), hours=1, orphan_since=RIPE)
     await here.owner.execute(f"UPDATE housekeeping SET gc_ended_at = {ended}")
@@ -125,14 +125,14 @@ async def test_marks_begin_anew_when_collections_were_not_regular(here: Yard, en
     assert (await here.collect())["removed"] == 1
 
 
-async def test_what_is_going_goes_on_all_the_same(here: Yard) -> None:
+async def test_what_is_going_goes_on_all_the_same(here: GcStage) -> None:
     [gone] = await purged(here, "purged")
     await here.mark(gone, removing_since="now()")
     await here.owner.execute("UPDATE housekeeping SET gc_ended_at = NULL")
     assert (await here.collect())["removed"] == 1
 
 
-async def test_the_time_to_undelete_runs_from_the_end_of_the_deletion(here: Yard) -> None:
+async def test_the_time_to_undelete_runs_from_the_end_of_the_deletion(here: GcStage) -> None:
     """One that was in trouble for a week has made its last archive only now."""
     late = await here.workspace("late", **{**deleted(days=8), "phase_changed_at": "now() - interval '6 days'"})
     key = await here.archive(late, hours=1)
@@ -143,7 +143,7 @@ async def test_the_time_to_undelete_runs_from_the_end_of_the_deletion(here: Yard
 
 
 @pytest.mark.parametrize("column", ["gc_ran_at", "gc_tried_at", "gc_requested_at"])
-async def test_a_time_in_the_future_stops_nothing_and_hurries_nothing(here: Yard, column: str) -> None:
+async def test_a_time_in_the_future_stops_nothing_and_hurries_nothing(here: GcStage, column: str) -> None:
     past = "now() - interval '2 hours'"
     await here.owner.execute(f"UPDATE housekeeping SET gc_ran_at = {past}, gc_tried_at = {past}")
     await here.owner.execute(f"UPDATE housekeeping SET {column} = now() + interval '1 year'")
@@ -157,7 +157,7 @@ async def test_a_time_in_the_future_stops_nothing_and_hurries_nothing(here: Yard
 
 @pytest.mark.parametrize("kind", ["ARCHIVING", "CREATE_EMPTY_ARCHIVE"])
 @pytest.mark.parametrize("is_whole", [True, False])
-async def test_what_an_operation_left_behind_waits_and_goes(here: Yard, tmp_path: Path, kind: str, is_whole: bool) -> None:
+async def test_what_an_operation_left_behind_waits_and_goes(here: GcStage, tmp_path: Path, kind: str, is_whole: bool) -> None:
     demo = await here.workspace("demo")
     kept = await here.archive(demo, hours=9)
     await here.point(demo, kept)
@@ -178,7 +178,7 @@ async def test_what_an_operation_left_behind_waits_and_goes(here: Yard, tmp_path
     assert (await here.collect())["left_over"] == [left]
 
 
-async def test_what_may_still_be_needed_is_not_left_over(here: Yard) -> None:
+async def test_what_may_still_be_needed_is_not_left_over(here: GcStage) -> None:
     under_way = await here.workspace("under-way")
     present = await here.archive(under_way, hours=0, in_table=False)
     await here.operation(present, outcome=None)
@@ -199,7 +199,7 @@ async def test_what_may_still_be_needed_is_not_left_over(here: Yard) -> None:
     assert await here.rows() == {}
 
 
-async def test_what_is_left_over_stays_while_its_workspace_is_in_error(here: Yard) -> None:
+async def test_what_is_left_over_stays_while_its_workspace_is_in_error(here: GcStage) -> None:
     """It may be all there is of a home that is lost."""
     demo = await here.workspace("demo", **IN_ERROR)
     left = await here.archive(demo, hours=0, in_table=False)
@@ -212,7 +212,7 @@ async def test_what_is_left_over_stays_while_its_workspace_is_in_error(here: Yar
     assert (await here.collect())["removed"] == 1
 
 
-async def test_the_database_itself_keeps_what_was_never_proven_an_orphan(here: Yard) -> None:
+async def test_the_database_itself_keeps_what_was_never_proven_an_orphan(here: GcStage) -> None:
     demo = await here.workspace("demo")
     left = await here.archive(demo, hours=0, in_table=False)
     await here.operation(left)
@@ -228,7 +228,7 @@ async def test_the_database_itself_keeps_what_was_never_proven_an_orphan(here: Y
 # ── one of many ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def refuse_to_write(here: Yard, workspace_id: str) -> None:
+async def refuse_to_write(here: GcStage, workspace_id: str) -> None:
     """Whatever is wrong with the archives of this one, the database will not have it."""
     await here.owner.execute(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;"
@@ -237,7 +237,7 @@ async def refuse_to_write(here: Yard, workspace_id: str) -> None:
     )
 
 
-async def test_one_bad_workspace_stops_no_other(here: Yard) -> None:
+async def test_one_bad_workspace_stops_no_other(here: GcStage) -> None:
     workspaces = [await here.workspace(f"demo-{number}", **deleted(days=1), purge="true") for number in range(3)]
     marked = [await here.archive(workspace, hours=1) for workspace in workspaces]
     bad = sorted(workspaces)[0]
@@ -256,7 +256,7 @@ async def test_one_bad_workspace_stops_no_other(here: Yard) -> None:
     assert await here.rows() == {key: (True, False)}
 
 
-async def test_one_bad_key_stops_no_other(faked: Yard, world: FakeWorld) -> None:
+async def test_one_bad_key_stops_no_other(faked: GcStage, world: FakeWorld) -> None:
     [bad] = await purged(faked, "bad")
     await purged(faked, "good")
 
@@ -272,7 +272,7 @@ async def test_one_bad_key_stops_no_other(faked: Yard, world: FakeWorld) -> None
     assert (await faked.collect())["removed"] == 1
 
 
-async def test_however_it_ends_there_is_a_report_and_the_last_good_one_stays(faked: Yard, world: FakeWorld) -> None:
+async def test_however_it_ends_there_is_a_report_and_the_last_good_one_stays(faked: GcStage, world: FakeWorld) -> None:
     await purged(faked, "purged")
     good = await faked.collect()
 
@@ -292,7 +292,7 @@ async def test_however_it_ends_there_is_a_report_and_the_last_good_one_stays(fak
     assert (await faked.seen.housekeeping()).skipped is None
 
 
-async def test_a_store_that_stays_out_is_asked_less_and_less(faked: Yard, world: FakeWorld) -> None:
+async def test_a_store_that_stays_out_is_asked_less_and_less(faked: GcStage, world: FakeWorld) -> None:
     made = faked.collector(every_s=3600)
 
     async def is_tried(after_s: float) -> bool:
@@ -316,7 +316,7 @@ async def test_a_store_that_stays_out_is_asked_less_and_less(faked: Yard, world:
 # ── the point of no return ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_goes_into_error_meanwhile_keeps_what_is_not_removed_yet(faked: Yard, world: FakeWorld) -> None:
+async def test_who_goes_into_error_meanwhile_keeps_what_is_not_removed_yet(faked: GcStage, world: FakeWorld) -> None:
     demo = await faked.workspace("demo")
     for number in range(HANDFUL + 5):
         await faked.archive(demo, hours=number + 1, orphan_since=RIPE)
@@ -338,7 +338,7 @@ async def test_who_goes_into_error_meanwhile_keeps_what_is_not_removed_yet(faked
     assert not any(is_going for _, is_going in (await faked.rows()).values())
 
 
-async def test_what_was_given_up_before_its_workspace_went_into_error_goes(here: Yard) -> None:
+async def test_what_was_given_up_before_its_workspace_went_into_error_goes(here: GcStage) -> None:
     """Its object may be half gone: nobody can go back to it."""
     demo = await here.workspace("demo", **IN_ERROR)
     key = await here.archive(demo, hours=1, orphan_since=RIPE)
@@ -346,7 +346,7 @@ async def test_what_was_given_up_before_its_workspace_went_into_error_goes(here:
     assert (await here.collect())["removed"] == 1
 
 
-async def test_nobody_who_lives_comes_to_wake_from_what_is_going(here: Yard) -> None:
+async def test_nobody_who_lives_comes_to_wake_from_what_is_going(here: GcStage) -> None:
     gone, living = await here.workspace("gone", **deleted(days=8)), await here.workspace("living")
     keys = [await here.archive(workspace, hours=1, orphan_since="now()") for workspace in (gone, living)]
     await here.point(gone, keys[0])
@@ -357,7 +357,7 @@ async def test_nobody_who_lives_comes_to_wake_from_what_is_going(here: Yard) -> 
         assert refused.value.constraint_name == "what_is_going_is_not_pointed_at"
 
 
-async def test_who_does_not_lead_any_more_tells_no_age(here: Yard) -> None:
+async def test_who_does_not_lead_any_more_tells_no_age(here: GcStage) -> None:
     await here.archive(await here.workspace("demo"), hours=1)
     made = here.collector()
     await made.collect(TERM)
@@ -366,7 +366,7 @@ async def test_who_does_not_lead_any_more_tells_no_age(here: Yard) -> None:
     assert math.isnan(metrics.archive_verified_age_seconds._value.get())
 
 
-async def test_the_age_of_the_oldest_proof_is_told_between_collections(here: Yard) -> None:
+async def test_the_age_of_the_oldest_proof_is_told_between_collections(here: GcStage) -> None:
     made = here.collector()
     await made.do(TERM)  # not due
     assert math.isnan(metrics.archive_verified_age_seconds._value.get()), "there is none yet"

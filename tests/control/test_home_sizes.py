@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import asyncpg
 import pytest
 
-from tests.support.control_plane import Plant, plant
+from tests.support.control_plane import ControlPlane, control_plane
 from torpor import metrics
 from torpor.control.home_sizes import HomeSizes
 from torpor.control.workspace_metrics import Census
@@ -32,7 +32,7 @@ class Counting(FakeRuntime):
 
 @dataclass
 class Here:
-    plant: Plant
+    plant: ControlPlane
     runtime: Counting
     sizes: HomeSizes
 
@@ -51,7 +51,7 @@ class Here:
 
 @pytest.fixture
 async def here(database_url: str) -> AsyncIterator[Here]:
-    async with plant(database_url) as running:
+    async with control_plane(database_url) as running:
         owner = await asyncpg.connect(database_url)
         await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
         await owner.close()

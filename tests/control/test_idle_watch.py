@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.idle_stage import LEASE_S, PATIENCE_S, TERM, TTL_S, Night, made_night
+from tests.support.idle_stage import LEASE_S, PATIENCE_S, TERM, TTL_S, IdleStage, idle_stage
 from torpor import metrics
-from torpor.bus.activity import Activity
+from torpor.bus.activity import RedisActivity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.control.idle_watch import CONFIRM_AFTER_PART, MOST_FAILURES, IdleWatch, touch_on_running
 from torpor.domain.errors import Deposed, Unavailable
 from torpor.domain.states import Phase, Wish, WishOrigin
-from torpor.service.activity import PATIENCE_PART, RETRY_PART, Touches, asking
+from torpor.service.activity import PATIENCE_PART, RETRY_PART, TouchQueue, use_reader
 from torpor.store.queries import FOR_SERVICE
 
 pytestmark = pytest.mark.anyio
@@ -35,8 +35,8 @@ CREATE TRIGGER cancel BEFORE UPDATE ON workspaces FOR EACH ROW EXECUTE FUNCTION 
 
 
 @pytest.fixture
-async def night(database_url: str, redis_url: str) -> AsyncIterator[Night]:
-    async with made_night(database_url, redis_url) as made:
+async def night(database_url: str, redis_url: str) -> AsyncIterator[IdleStage]:
+    async with idle_stage(database_url, redis_url) as made:
         yield made
 
 
@@ -47,7 +47,7 @@ def expired(transition: str) -> float:
 # ── going down ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_whom_nobody_uses_is_put_to_sleep_and_it_is_written_why(night: Night) -> None:
+async def test_whom_nobody_uses_is_put_to_sleep_and_it_is_written_why(night: IdleStage) -> None:
     ada, before = await night.workspace(), expired("standby")
     await night.remembers()
     await night.watch.do(TERM)
@@ -63,7 +63,7 @@ async def test_whom_nobody_uses_is_put_to_sleep_and_it_is_written_why(night: Nig
 
 
 async def test_a_home_is_archived_though_there_is_no_bus(database_url: str, tmp_path: Path) -> None:
-    async with made_night(database_url, f"unix://{tmp_path}/nowhere") as night:
+    async with idle_stage(database_url, f"unix://{tmp_path}/nowhere") as night:
         old = await night.workspace("old", phase=Phase.STANDBY, idle_s=100_000)
         fresh = await night.workspace("fresh", phase=Phase.STANDBY, idle_s=10)
         runs = await night.workspace("runs", phase=Phase.RUNNING, idle_s=100_000)
@@ -75,7 +75,7 @@ async def test_a_home_is_archived_though_there_is_no_bus(database_url: str, tmp_
         assert expired("archive") == before + 1
 
 
-async def test_more_than_one_page_is_looked_through(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_one_page_is_looked_through(night: IdleStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.control.idle_watch.PAGE", 2)
     idle = [await night.workspace(f"idle-{number}") for number in range(5)]
     used = [await night.workspace(f"used-{number}") for number in range(5)]
@@ -88,7 +88,7 @@ async def test_more_than_one_page_is_looked_through(night: Night, monkeypatch: p
 
 @pytest.mark.parametrize("at_once", [1, 2, 500])
 async def test_a_row_that_cannot_be_understood_keeps_nobody_else_awake(
-    night: Night, monkeypatch: pytest.MonkeyPatch, at_once: int
+    night: IdleStage, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("torpor.control.idle_watch.PAGE", at_once)
     foreign = [await night.workspace(f"foreign-{number}", idle_s=7200) for number in range(2)]
@@ -103,7 +103,7 @@ async def test_a_row_that_cannot_be_understood_keeps_nobody_else_awake(
         assert await night.wish_of(one) is Wish.RUNNING
 
 
-async def test_a_ttl_that_was_lowered_counts_though_the_timer_was_started_with_the_old_one(night: Night) -> None:
+async def test_a_ttl_that_was_lowered_counts_though_the_timer_was_started_with_the_old_one(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     await night.activity.touch({ada.id: 8 * 3600})
@@ -120,7 +120,7 @@ async def test_a_ttl_that_was_lowered_counts_though_the_timer_was_started_with_t
 # ── staying awake ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out(night: Night) -> None:
+async def test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     for _ in range(10):
@@ -133,7 +133,7 @@ async def test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out(n
     await night.until_asleep(ada)
 
 
-async def test_who_is_used_is_written_down_once(night: Night) -> None:
+async def test_who_is_used_is_written_down_once(night: IdleStage) -> None:
     ada, eve = await night.workspace("ada"), await night.workspace("eve")
     await night.remembers()
     await night.activity.renew({ada.id: frozenset({CONNECTION})}, lease_s=60)
@@ -150,7 +150,7 @@ async def test_who_is_used_is_written_down_once(night: Night) -> None:
     assert await night.owner.fetch("SELECT xmin FROM workspaces ORDER BY id") == written
 
 
-async def test_a_bus_that_lost_its_memory_puts_nobody_to_sleep(night: Night) -> None:
+async def test_a_bus_that_lost_its_memory_puts_nobody_to_sleep(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     await night.bus.ask(("FLUSHALL",))
@@ -161,10 +161,10 @@ async def test_a_bus_that_lost_its_memory_puts_nobody_to_sleep(night: Night) -> 
     assert await night.wish_of(ada) is Wish.STANDBY
 
 
-async def test_a_memory_lost_between_the_two_looks_puts_nobody_to_sleep(night: Night) -> None:
+async def test_a_memory_lost_between_the_two_looks_puts_nobody_to_sleep(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
-    ask, looks = asking(night.activity), 0
+    ask, looks = use_reader(night.activity), 0
 
     async def forgetting(workspace_ids: Sequence[str]) -> Any:
         nonlocal looks
@@ -182,7 +182,7 @@ async def test_a_bus_that_is_down_or_was_restarted_puts_nobody_to_sleep(database
     server = EmbeddedValkey(tmp_path / "bus")
     url = await server.start()
     try:
-        async with made_night(database_url, url) as night:
+        async with idle_stage(database_url, url) as night:
             ada = await night.workspace()
             await night.remembers()
             await server.stop()
@@ -198,15 +198,15 @@ async def test_a_bus_that_is_down_or_was_restarted_puts_nobody_to_sleep(database
         await server.stop()
 
 
-async def test_a_work_lease_holds_it_until_it_ends(night: Night) -> None:
+async def test_a_work_lease_holds_it_until_it_ends(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     held = await night.using.hold(night.user, ada, reason="a long build", seconds=3600)
     await night.watch.do(TERM)
     assert await night.wish_of(ada) is Wish.RUNNING
-    assert not await night.using.let_sleep(ada.id, term=TERM, to=Wish.STANDBY, ask=asking(night.activity), lease_s=LEASE_S), (
-        "one that came between the two looks counts as well"
-    )
+    assert not await night.using.let_sleep(
+        ada.id, term=TERM, to=Wish.STANDBY, ask=use_reader(night.activity), lease_s=LEASE_S
+    ), "one that came between the two looks counts as well"
     await night.using.end_hold(night.user, ada, held.id)
     await night.watch.do(TERM)
     assert await night.wish_of(ada) is Wish.STANDBY
@@ -225,14 +225,14 @@ CHANGES = [
 ]
 
 
-async def test_whatever_changed_since_the_look_leaves_it_as_it_is(night: Night) -> None:
+async def test_whatever_changed_since_the_look_leaves_it_as_it_is(night: IdleStage) -> None:
     rows = [await night.workspace(f"w{number}") for number in range(len(CHANGES))]
     untouched = await night.workspace("untouched")
     await night.remembers()
     for row, change in zip(rows, CHANGES, strict=True):
         await night.set(row, change)
     before = [await night.look(row) for row in rows]
-    ask = asking(night.activity)
+    ask = use_reader(night.activity)
     for row in rows:
         assert not await night.using.let_sleep(row.id, term=TERM, to=Wish.STANDBY, ask=ask, lease_s=LEASE_S)
     await night.watch.do(TERM)
@@ -240,7 +240,7 @@ async def test_whatever_changed_since_the_look_leaves_it_as_it_is(night: Night) 
     assert await night.wish_of(untouched) is Wish.STANDBY
 
 
-async def test_one_that_cannot_be_put_to_sleep_keeps_nobody_else_awake(night: Night) -> None:
+async def test_one_that_cannot_be_put_to_sleep_keeps_nobody_else_awake(night: IdleStage) -> None:
     bad, good = await night.workspace("bad"), await night.workspace("good")
     await night.owner.execute(
         f"ALTER TABLE workspaces ADD CONSTRAINT never CHECK (id <> '{bad.id}' OR desired_state = 'RUNNING')"
@@ -250,7 +250,7 @@ async def test_one_that_cannot_be_put_to_sleep_keeps_nobody_else_awake(night: Ni
     assert [await night.wish_of(one) for one in (bad, good)] == [Wish.RUNNING, Wish.STANDBY]
 
 
-async def test_a_database_that_will_not_write_one_row_keeps_nobody_else_awake(night: Night) -> None:
+async def test_a_database_that_will_not_write_one_row_keeps_nobody_else_awake(night: IdleStage) -> None:
     bad, good = await night.workspace("bad", idle_s=7200), await night.workspace("good")
     await night.owner.execute(CANCELLING.format(id=bad.id))
     await night.remembers()
@@ -258,7 +258,7 @@ async def test_a_database_that_will_not_write_one_row_keeps_nobody_else_awake(ni
     assert [await night.wish_of(one) for one in (bad, good)] == [Wish.RUNNING, Wish.STANDBY]
 
 
-async def test_a_database_that_will_write_no_row_ends_the_turn(night: Night) -> None:
+async def test_a_database_that_will_write_no_row_ends_the_turn(night: IdleStage) -> None:
     rows = [await night.workspace(f"w{number}") for number in range(MOST_FAILURES + 2)]
     await night.owner.execute(CANCELLING.format(id="' || NEW.id || '"))
     await night.remembers()
@@ -267,7 +267,7 @@ async def test_a_database_that_will_write_no_row_ends_the_turn(night: Night) -> 
     assert {await night.wish_of(row) for row in rows} == {Wish.RUNNING}
 
 
-async def test_who_is_written_by_somebody_else_just_now_is_not_waited_for(night: Night) -> None:
+async def test_who_is_written_by_somebody_else_just_now_is_not_waited_for(night: IdleStage) -> None:
     busy, idle = await night.workspace("busy", idle_s=7200), await night.workspace("idle")
     await night.remembers()
     async with night.owner.transaction():
@@ -283,11 +283,11 @@ async def test_who_is_written_by_somebody_else_just_now_is_not_waited_for(night:
 
 
 @pytest.mark.parametrize("wish_comes", ["before", "at any time", "under its hands"])
-async def test_a_wish_that_races_with_sleep_wins(night: Night, wish_comes: str) -> None:
+async def test_a_wish_that_races_with_sleep_wins(night: IdleStage, wish_comes: str) -> None:
     """Whichever comes first: a wish that was accepted is the last word."""
     ada = await night.workspace()
     await night.remembers()
-    ask, long_ago, slept = asking(night.activity), ada.last_access_at, 0
+    ask, long_ago, slept = use_reader(night.activity), ada.last_access_at, 0
     for _ in range(10):
         await night.bus.ask(("DEL", f"idle_timer:{ada.id}"))
         await night.set(ada, f"desired_state = 'RUNNING', wished_at = '{long_ago}', last_access_at = '{long_ago}'")
@@ -314,11 +314,11 @@ async def test_a_wish_that_races_with_sleep_wins(night: Night, wish_comes: str) 
 
 
 @pytest.mark.parametrize("knock_comes", ["before", "at any time", "under its hands"])
-async def test_a_knock_that_races_with_sleep_wins(night: Night, knock_comes: str) -> None:
+async def test_a_knock_that_races_with_sleep_wins(night: IdleStage, knock_comes: str) -> None:
     """Whoever was told that it is awake finds it so."""
     ada = await night.workspace()
     await night.remembers()
-    ask, long_ago = asking(night.activity), ada.last_access_at
+    ask, long_ago = use_reader(night.activity), ada.last_access_at
     for _ in range(10):
         await night.set(ada, f"desired_state = 'RUNNING', wished_at = '{long_ago}', last_access_at = '{long_ago}'")
         may_knock = asyncio.Event()
@@ -342,10 +342,10 @@ async def test_a_knock_that_races_with_sleep_wins(night: Night, knock_comes: str
         assert await night.wish_of(ada) is Wish.RUNNING
 
 
-async def test_who_connects_during_the_last_look_is_seen(night: Night) -> None:
+async def test_who_connects_during_the_last_look_is_seen(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
-    ask = asking(night.activity)
+    ask = use_reader(night.activity)
 
     async def connecting(workspace_ids: Sequence[str]) -> Any:
         await night.activity.renew({ada.id: frozenset({CONNECTION})}, lease_s=60)
@@ -355,7 +355,7 @@ async def test_who_connects_during_the_last_look_is_seen(night: Night) -> None:
     assert await night.wish_of(ada) is Wish.RUNNING
 
 
-async def test_a_deposed_leader_writes_nothing(night: Night) -> None:
+async def test_a_deposed_leader_writes_nothing(night: IdleStage) -> None:
     ada = await night.workspace("ada")
     sleeper = await night.workspace("sleeper", phase=Phase.STANDBY, idle_s=100_000)
     await night.remembers()
@@ -377,7 +377,7 @@ async def test_a_deposed_leader_writes_nothing(night: Night) -> None:
 # ── touching ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_reaching_running_and_wishing_it_start_the_idle_timer(night: Night) -> None:
+async def test_reaching_running_and_wishing_it_start_the_idle_timer(night: IdleStage) -> None:
     ada = await night.workspace()
     asleep = await night.workspace("asleep", phase=Phase.STANDBY)
     assert await night.touches.tell()
@@ -399,7 +399,7 @@ async def test_a_touch_waits_for_a_bus_that_is_out_and_tells_what_is_left_of_it(
     bus = await Bus.open(url)
     try:
         clock = [100.0]
-        touches = Touches(Activity(bus), now=lambda: clock[0])
+        touches = TouchQueue(RedisActivity(bus), now=lambda: clock[0])
         await server.stop()
         touches.touch("w", 60)
         touches.touch("over", 5)
@@ -408,7 +408,7 @@ async def test_a_touch_waits_for_a_bus_that_is_out_and_tells_what_is_left_of_it(
         touches.touch("v", 60)
         await server.start()
         assert await touches.tell()
-        uses = await Activity(bus).uses(["w", "v", "over"])
+        uses = await RedisActivity(bus).uses(["w", "v", "over"])
         assert 39 < (uses["w"].idle_timer_s or 0) <= 40
         assert 59 < (uses["v"].idle_timer_s or 0) <= 60
         assert uses["over"].idle_timer_s is None
@@ -421,14 +421,14 @@ async def test_touches_that_change_little_are_not_sent() -> None:
     sent: list[dict[str, float]] = []
     clock = [0.0]
 
-    class Heard(Activity):
+    class Heard(RedisActivity):
         def __init__(self) -> None:
             pass
 
         async def touch(self, idle_s: Any) -> None:
             sent.append(dict(idle_s))
 
-    touches = Touches(Heard(), now=lambda: clock[0])
+    touches = TouchQueue(Heard(), now=lambda: clock[0])
     for at in (0, 0, 1, 4.9, 5, 9, 10):
         clock[0] = at
         touches.touch("w", 300)
@@ -445,14 +445,14 @@ async def test_a_touch_with_a_ttl_that_was_lowered_is_sent() -> None:
     sent: list[dict[str, float]] = []
     clock = [0.0]
 
-    class Heard(Activity):
+    class Heard(RedisActivity):
         def __init__(self) -> None:
             pass
 
         async def touch(self, idle_s: Any) -> None:
             sent.append(dict(idle_s))
 
-    touches = Touches(Heard(), now=lambda: clock[0])
+    touches = TouchQueue(Heard(), now=lambda: clock[0])
     for ttl_s in (28_800, 60, 60, 28_800):
         touches.touch("w", ttl_s)
         await touches.tell()
@@ -463,7 +463,7 @@ async def test_a_touch_with_a_ttl_that_was_lowered_is_sent() -> None:
 async def test_whatever_goes_wrong_no_touch_is_lost(error: type[BaseException]) -> None:
     sent: list[dict[str, float]] = []
 
-    class Broken(Activity):
+    class Broken(RedisActivity):
         def __init__(self) -> None:
             self.error: type[BaseException] | None = error
 
@@ -473,7 +473,7 @@ async def test_whatever_goes_wrong_no_touch_is_lost(error: type[BaseException]) 
             sent.append(dict(idle_s))
 
     activity = Broken()
-    touches = Touches(activity, now=lambda: 0.0)
+    touches = TouchQueue(activity, now=lambda: 0.0)
     touches.touch("w", 60)
     with pytest.raises(error):
         await touches.tell()
@@ -486,7 +486,7 @@ def test_there_is_time_for_a_second_try_between_the_two_looks() -> None:
     assert CONFIRM_AFTER_PART > PATIENCE_PART + RETRY_PART
 
 
-async def test_only_a_controller_that_lives_says_what_was_used_until_now(night: Night) -> None:
+async def test_only_a_controller_that_lives_says_what_was_used_until_now(night: IdleStage) -> None:
     ada = await night.workspace()
     joined = (
         "INSERT INTO controllers (node_id, world, expires_at)"
@@ -504,7 +504,7 @@ async def test_only_a_controller_that_lives_says_what_was_used_until_now(night: 
 
 
 @pytest.mark.parametrize("statement", ["standby_due", "archive_due"])
-async def test_who_is_not_due_is_not_read(night: Night, statement: str) -> None:
+async def test_who_is_not_due_is_not_read(night: IdleStage, statement: str) -> None:
     await night.owner.execute("SET enable_seqscan = off")
     await night.owner.execute("SET enable_bitmapscan = off")
     plan = await night.owner.fetch(f"EXPLAIN {FOR_SERVICE[statement]}", None, uuid.UUID(int=0), 500)

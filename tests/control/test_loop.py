@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.support.control_plane import plant
+from tests.support.control_plane import control_plane
 from torpor.domain.states import Phase, Wish
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_workspace_runs_sleeps_is_archived_and_wakes(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         created = await here.wishes.create(here.user, name="demo")
         running = await here.until_phase("demo", Phase.RUNNING)
         assert (running.generation, running.revision) == (1, 1)

@@ -16,11 +16,11 @@ from tests.support.control_plane import FAST, make_controller
 from tests.support.relay import Relay
 from tests.support.users import person
 from tests.support.waiting import until
-from torpor.control.coordinator import Coordinator, Lock
-from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.control.coordinator import Coordinator, LeaderLockOptions
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
 from torpor.domain.errors import Deposed, Refused
 from torpor.domain.shards import ALL_SHARDS
-from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.store import leader_lock
 from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
@@ -30,7 +30,7 @@ from torpor.testing.fake_runtime import FakeWorld
 
 pytestmark = pytest.mark.anyio
 
-QUICK = Heartbeat(interval_s=0.05, expiry_s=0.5)
+QUICK = HeartbeatOptions(interval_s=0.05, expiry_s=0.5)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def store(database_url: str) -> AsyncIterator[ControllerStore]:
 
 
 def member(store: ControllerStore, node_id: str, *, world: str = "fake:w", exclusive: bool = False) -> Membership:
-    return Membership(store, Identity(node_id, world, exclusive), QUICK)
+    return Membership(store, NodeIdentity(node_id, world, exclusive), QUICK)
 
 
 @contextlib.asynccontextmanager
@@ -69,8 +69,8 @@ async def test_shards_are_divided_among_the_living_and_come_back_when_one_dies(s
 
 
 async def test_who_leaves_in_good_order_is_not_waited_for(store: ControllerStore) -> None:
-    ada = Membership(store, Identity("ada", "fake:w", False), Heartbeat(interval_s=0.05, expiry_s=60))
-    bob = Membership(store, Identity("bob", "fake:w", False), Heartbeat(interval_s=0.05, expiry_s=60))
+    ada = Membership(store, NodeIdentity("ada", "fake:w", False), HeartbeatOptions(interval_s=0.05, expiry_s=60))
+    bob = Membership(store, NodeIdentity("bob", "fake:w", False), HeartbeatOptions(interval_s=0.05, expiry_s=60))
     await ada.join()
     await bob.join()
     async with kept(ada):
@@ -110,7 +110,7 @@ async def test_controllers_of_different_worlds_do_not_share_a_database(store: Co
 
 
 async def test_a_world_that_only_one_can_hold_is_taken_over_at_once(store: ControllerStore) -> None:
-    ada = Membership(store, Identity("ada", "process:p", True), Heartbeat(interval_s=0.05, expiry_s=60))
+    ada = Membership(store, NodeIdentity("ada", "process:p", True), HeartbeatOptions(interval_s=0.05, expiry_s=60))
     await ada.join()
     bob = member(store, "bob", world="process:p", exclusive=True)
     await bob.join()
@@ -120,13 +120,17 @@ async def test_a_world_that_only_one_can_hold_is_taken_over_at_once(store: Contr
 
 # ── what it confines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-UNCONFINED = ControllerConfinement((Missing("network", "no bubblewrap", "apt-get install bubblewrap"),), port_warning="open")
+UNCONFINED = ControllerConfinement(
+    (MissingProtection("network", "no bubblewrap", "apt-get install bubblewrap"),), port_warning="open"
+)
 ACCEPTED = replace(UNCONFINED, is_accepted=True)
 
 
 def confining(store: ControllerStore, node_id: str, confinement: ControllerConfinement) -> Membership:
     """A life that does not expire during a test, however slow the machine is."""
-    return Membership(store, Identity(node_id, "fake:w", False, confinement), Heartbeat(interval_s=0.05, expiry_s=600))
+    return Membership(
+        store, NodeIdentity(node_id, "fake:w", False, confinement), HeartbeatOptions(interval_s=0.05, expiry_s=600)
+    )
 
 
 async def sign_up(database_url: str, *usernames: str) -> None:
@@ -228,9 +232,9 @@ async def nodes(database_url: str, *names: str, duty: Count | None = None, lock_
 def _node(lock_url: str, store: ControllerStore, world: FakeWorld, name: str, duty: Count) -> Node:
     coordinator = Coordinator(
         store,
-        Identity(name, "fake:w", False),
+        NodeIdentity(name, "fake:w", False),
         QUICK,
-        Lock(lock_url, lock_id=12345, retry_s=0.1),
+        LeaderLockOptions(lock_url, lock_id=12345, retry_s=0.1),
         make_controller=lambda membership: make_controller(store, world, membership, FAST, parallel=4),
         duties=[duty],
         on_change=duty.wake.set,

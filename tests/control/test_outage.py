@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from tests.support.builders import NOW, error, workspace
-from tests.support.control_plane import Plant, plant
+from tests.support.control_plane import ControlPlane, control_plane
 from tests.support.waiting import until
 from torpor import metrics
 from torpor.api.wire import workspace_out
@@ -25,15 +25,15 @@ from torpor.domain.errors import Reason
 from torpor.domain.explain import explain
 from torpor.domain.hostnames import Hosts
 from torpor.domain.outage import runtime_is_out
-from torpor.domain.records import Condition, Workspace
+from torpor.domain.records import Workspace, WorkspaceCondition
 from torpor.domain.states import HealthStatus, Operation, Outage, Phase, Stage, Wish
-from torpor.domain.tuning import TIMEOUTS_S, Knobs
+from torpor.domain.tuning import TIMEOUTS_S, Tuning
 
 pytestmark = pytest.mark.anyio
 
 SCALE = 100
 OUTAGE_S = 600 / SCALE
-KNOBS = Knobs(
+KNOBS = Tuning(
     timeouts_s={operation: timeout_s / SCALE for operation, timeout_s in TIMEOUTS_S.items()},
     retry_base_s=30 / SCALE,
     retry_cap_s=300 / SCALE,
@@ -54,7 +54,7 @@ JOURNEYS = [
 ]
 
 
-async def arrive(here: Plant, names: Sequence[str], wishes: Sequence[Wish | None]) -> None:
+async def arrive(here: ControlPlane, names: Sequence[str], wishes: Sequence[Wish | None]) -> None:
     for name, wish in zip(names, wishes, strict=True):
         phase = Phase.DELETED if wish is None else Phase(wish.value)
         await here.until(name, partial(_is_at, phase), within_s=40)
@@ -66,7 +66,7 @@ def _is_at(phase: Phase, seen: Workspace) -> bool:
 
 @pytest.mark.parametrize("out", ["runtime_out", "archives_out", "both"])
 async def test_ten_minutes_without_a_provider_leave_nobody_in_error(database_url: str, out: str) -> None:
-    async with plant(database_url, knobs=KNOBS) as here:
+    async with control_plane(database_url, knobs=KNOBS) as here:
         names = [f"w-{number}" for number in range(len(JOURNEYS))]
         made = [(name, start) for name, (start, _) in zip(names, JOURNEYS, strict=True) if start is not None]
         ids = {}
@@ -112,7 +112,7 @@ async def outages_told(database_url: str) -> list[str]:
 
 
 async def test_an_archive_store_that_is_out_is_named_with_every_attempt_until_it_answers(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
         await here.until_phase("w", Phase.STANDBY)
         here.world.archives_out = True
@@ -139,7 +139,7 @@ async def test_an_archive_store_that_is_out_is_named_with_every_attempt_until_it
 
 
 async def test_an_outage_of_the_archive_store_is_an_event_when_it_begins_and_when_it_ends(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
         await here.until_phase("w", Phase.STANDBY)
         here.world.archives_out = True
@@ -169,7 +169,7 @@ def looks_so_far() -> float:
 
 @pytest.mark.parametrize("is_under_way", [False, True], ids=["before it begins", "under way"])
 async def test_a_runtime_that_is_out_is_named_with_since_when_until_it_answers(database_url: str, is_under_way: bool) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
         await here.wishes.create(here.user, name="at-rest", desired_state=Wish.STANDBY)
         await here.until_phase("w", Phase.STANDBY)
@@ -203,7 +203,7 @@ async def test_a_runtime_that_is_out_is_named_with_since_when_until_it_answers(d
 
 async def test_a_runtime_that_is_out_for_a_workspace_in_error_does_not_make_it_healthy() -> None:
     row = workspace(phase=Phase.ERROR, desired_state=Wish.RUNNING, wish_version=6, error=error(Reason.TIMEOUT, wish_version=5))
-    unhealthy = replace(row, conditions=replace(row.conditions, healthy=Condition(False, "Timeout", "late")))
+    unhealthy = replace(row, conditions=replace(row.conditions, healthy=WorkspaceCondition(False, "Timeout", "late")))
     change = runtime_is_out(unhealthy, "no answer", now=NOW, epoch=1)
     assert change is not None
     assert change.after.health_status is HealthStatus.ERROR

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.control_plane import plant
+from tests.support.control_plane import control_plane
 from torpor import metrics
-from torpor.domain.records import Ended
+from torpor.domain.records import ProgramExit
 from torpor.domain.states import Operation, Phase, Wish
 from torpor.ports import Home
 
@@ -25,7 +25,7 @@ def moved(direction: str) -> float:
 
 async def test_the_history_and_the_metric_count_bytes_that_were_written(database_url: str) -> None:
     packed, restored = moved("packed"), moved("restored")
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = (await here.wishes.create(here.user, name="demo")).id
         await here.until_phase("demo", Phase.RUNNING)
         here.world.volumes[Home(workspace_id, 1)].files["note"] = b"x" * 1000
@@ -40,7 +40,7 @@ async def test_the_history_and_the_metric_count_bytes_that_were_written(database
 
 
 async def test_a_wake_is_counted_from_the_request_and_a_restart_is_none(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         workspace_id = (await here.wishes.create(here.user, name="demo")).id
         await here.until_phase("demo", Phase.RUNNING)
         await here.wishes.wish(here.user, "demo", Wish.STANDBY)
@@ -53,6 +53,6 @@ async def test_a_wake_is_counted_from_the_request_and_a_restart_is_none(database
         assert wakes() == before + 1
         took_s = (woken.phase_changed_at - woken.wished_at).total_seconds()
         assert woken_s() - seconds == pytest.approx(took_s), "until it was seen ready, not since its operation began"
-        here.world.containers[workspace_id].ended = Ended(1, "")
+        here.world.containers[workspace_id].ended = ProgramExit(1, "")
         await here.until("demo", lambda seen: seen.revision > woken.revision and seen.phase is Phase.RUNNING)
         assert wakes() == before + 1

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from torpor.control.schedule import Intervals, Pace
+from torpor.control.schedule import Intervals, Schedule
 
 pytestmark = pytest.mark.anyio
 
@@ -23,18 +23,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def pace(clock: Clock) -> Pace:
-    paced = Pace(Intervals(idle_s=10, active_s=2), clock)
+async def pace(clock: Clock) -> Schedule:
+    paced = Schedule(Intervals(idle_s=10, active_s=2), clock)
     assert await paced.next() is None, "the first look is at everything"
     return paced
 
 
-async def test_everything_every_ten_seconds(pace: Pace, clock: Clock) -> None:
+async def test_everything_every_ten_seconds(pace: Schedule, clock: Clock) -> None:
     clock.now = 10
     assert await pace.next() is None
 
 
-async def test_what_is_due_comes_before_everything_else(pace: Pace, clock: Clock) -> None:
+async def test_what_is_due_comes_before_everything_else(pace: Schedule, clock: Clock) -> None:
     pace.look_again("a", 2)
     pace.look_again("b", 5)
     clock.now = 2
@@ -43,7 +43,7 @@ async def test_what_is_due_comes_before_everything_else(pace: Pace, clock: Clock
     assert await pace.next() == frozenset({"b"})
 
 
-async def test_what_a_look_at_everything_comes_before_goes_along_until_one_succeeds(pace: Pace, clock: Clock) -> None:
+async def test_what_a_look_at_everything_comes_before_goes_along_until_one_succeeds(pace: Schedule, clock: Clock) -> None:
     pace.look_again("a", 2)
     pace.look_again("b", 20)
     pace.hint("c")
@@ -61,14 +61,14 @@ async def test_what_a_look_at_everything_comes_before_goes_along_until_one_succe
     assert pace.along == frozenset()
 
 
-async def test_a_hint_ends_the_wait_at_once(pace: Pace) -> None:
+async def test_a_hint_ends_the_wait_at_once(pace: Schedule) -> None:
     waiting = asyncio.create_task(pace.next())
     await asyncio.sleep(0)
     pace.hint("a", "b")
     assert await asyncio.wait_for(waiting, 1) == frozenset({"a", "b"})
 
 
-async def test_a_hint_during_a_look_is_good_for_another_one(pace: Pace) -> None:
+async def test_a_hint_during_a_look_is_good_for_another_one(pace: Schedule) -> None:
     pace.hint("a")
     assert await pace.next() == frozenset({"a"})
     pace.hint("a")
@@ -76,12 +76,12 @@ async def test_a_hint_during_a_look_is_good_for_another_one(pace: Pace) -> None:
     assert await pace.next() == frozenset({"a"})
 
 
-async def test_a_hint_without_a_name_means_everything(pace: Pace) -> None:
+async def test_a_hint_without_a_name_means_everything(pace: Schedule) -> None:
     pace.hint()
     assert await pace.next() is None
 
 
-async def test_a_failed_look_at_everything_is_repeated_soon(pace: Pace, clock: Clock) -> None:
+async def test_a_failed_look_at_everything_is_repeated_soon(pace: Schedule, clock: Clock) -> None:
     pace.retry_everything()
     clock.now = 2
     assert await pace.next() is None

@@ -9,10 +9,10 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
-from tests.support.control_plane import FAST, LIFE_S, WORLD, Alone, Plant, make_controller, plant
+from tests.support.control_plane import FAST, LIFE_S, WORLD, ControlPlane, OnlyMember, control_plane, make_controller
 from tests.support.waiting import until
 from torpor.control.controller import Controller, Listeners
-from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Unavailable
 from torpor.domain.shards import ALL_SHARDS, shard_of
 from torpor.domain.states import Operation, Outcome, Phase, Wish
@@ -44,9 +44,11 @@ async def running(controller: Controller) -> AsyncIterator["asyncio.Task[None]"]
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def another(here: Plant, shards: frozenset[int] = ALL_SHARDS, *, expiry_s: float = LIFE_S) -> tuple[int, Controller]:
+async def another(
+    here: ControlPlane, shards: frozenset[int] = ALL_SHARDS, *, expiry_s: float = LIFE_S
+) -> tuple[int, Controller]:
     life = await here.controller_store.join(f"another-{secrets.token_hex(4)}", WORLD, expiry_s=expiry_s)
-    return life, make_controller(here.controller_store, here.world, Alone(life, shards), FAST, parallel=8)
+    return life, make_controller(here.controller_store, here.world, OnlyMember(life, shards), FAST, parallel=8)
 
 
 async def held_by(database_url: str) -> dict[str, int]:
@@ -57,9 +59,10 @@ async def held_by(database_url: str) -> dict[str, int]:
 
 
 async def test_each_looks_after_its_own_and_everything_is_started_once(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         members = [
-            Membership(here.controller_store, Identity(name, WORLD, False), Heartbeat(0.05, 5)) for name in ("ada", "bob")
+            Membership(here.controller_store, NodeIdentity(name, WORLD, False), HeartbeatOptions(0.05, 5))
+            for name in ("ada", "bob")
         ]
         await here.controller_store.leave(here.life.life)
         for one in members:
@@ -86,7 +89,7 @@ async def test_each_looks_after_its_own_and_everything_is_started_once(database_
 
 
 async def test_what_is_under_way_stays_where_it_is_when_shards_change_hands(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         life, first = await another(here)
         gate = here.world.interfere = FirstWaits("ensure_running")
         async with running(first):
@@ -110,7 +113,7 @@ async def test_what_is_under_way_stays_where_it_is_when_shards_change_hands(data
 
 async def test_one_that_was_paused_can_do_no_harm_when_it_comes_back(database_url: str) -> None:
     """It thinks it lives, has an effect half done and more to write; meanwhile another has taken over and gone on."""
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         paused_life, paused = await another(here, expiry_s=0.6)
         gate = here.world.interfere = FirstWaits("ensure_running")
         created = await here.wishes.create(here.user, name="demo")
@@ -141,7 +144,7 @@ async def test_one_that_was_paused_can_do_no_harm_when_it_comes_back(database_ur
 
 
 async def test_many_controllers_write_nothing_when_there_is_nothing_to_do(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         _, one = await another(here)
         async with running(one):
             for number in range(5):
@@ -159,7 +162,7 @@ async def test_many_controllers_write_nothing_when_there_is_nothing_to_do(databa
 
 
 async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         created = await here.wishes.create(here.user, name="demo")
         async with running(here.controller):
             await here.until_phase("demo", Phase.RUNNING)
@@ -173,7 +176,7 @@ async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(datab
 
 async def test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider(database_url: str) -> None:
     """The wish turned meanwhile, so whoever took over had nothing to start and nothing to stop."""
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         _, paused = await another(here, expiry_s=0.6)
         gate = here.world.interfere = FirstWaits("ensure_running")
         created = await here.wishes.create(here.user, name="demo")
@@ -191,7 +194,7 @@ async def test_a_late_start_is_refused_though_the_successor_needed_nothing_of_th
 
 
 async def test_a_database_restored_from_a_backup_catches_up_with_the_providers_epochs(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         created = await here.wishes.create(here.user, name="demo")
         await here.until_phase("demo", Phase.RUNNING)
         here.world.epochs[created.id] = 40
@@ -203,7 +206,7 @@ async def test_a_database_restored_from_a_backup_catches_up_with_the_providers_e
 
 async def test_more_than_one_look_can_bear_is_read_in_several(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.store.controller_store.MOST_AT_ONCE", 5)
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         ids = [(await here.wishes.create(here.user, name=f"w-{number}")).id for number in range(23)]
         for number in range(23):
             await here.until_phase(f"w-{number}", Phase.RUNNING)
@@ -220,7 +223,7 @@ async def test_whoever_cannot_be_told_of_a_stop_holds_up_nobody_else(database_ur
             raise Unavailable("no connection is free")
 
     out = True
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         listeners = Listeners(before_rest=nobody_answers)
         controller = make_controller(here.controller_store, here.world, here.life, FAST, parallel=8, listeners=listeners)
         async with running(controller):
@@ -244,7 +247,7 @@ async def test_the_latch_holds_for_what_is_being_tried_again_and_stops_its_deadl
             raise Failed(Code.CONTAINER_START_FAILED, "no room")
 
     slow = replace(FAST, retry_base_s=0.6, retry_cap_s=0.6, max_retries=50, timeouts_s=dict.fromkeys(Operation, 2.5))
-    async with plant(database_url, knobs=slow) as here:
+    async with control_plane(database_url, knobs=slow) as here:
         for number in range(6):
             await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
         for number in range(6):

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.idle_stage import LEASE_S, TERM, Night, made_night
+from tests.support.idle_stage import LEASE_S, TERM, IdleStage, idle_stage
 from torpor.control.idle_watch import SHORTEST_PAUSE_PART, IdleWatch
 from torpor.domain.errors import Deposed
 from torpor.domain.records import Workspace
 from torpor.domain.sleep_warning import warning_s
 from torpor.domain.states import Wish
-from torpor.service.activity import asking
+from torpor.service.activity import use_reader
 from torpor.store.queries import FOR_SERVICE
 from torpor.store.service_store import SleepWarning
 
@@ -22,12 +22,12 @@ TTL_S = 1800
 
 
 @pytest.fixture
-async def night(database_url: str, redis_url: str) -> AsyncIterator[Night]:
-    async with made_night(database_url, redis_url) as made:
+async def night(database_url: str, redis_url: str) -> AsyncIterator[IdleStage]:
+    async with idle_stage(database_url, redis_url) as made:
         yield made
 
 
-async def remembers(night: Night) -> None:
+async def remembers(night: IdleStage) -> None:
     """The bus has not forgotten anything for a day."""
     await night.activity.memory_s()
     kept = (await night.bus.ask(("GET", "torpor:memory")))[0].decode()
@@ -35,7 +35,7 @@ async def remembers(night: Night) -> None:
     await night.bus.ask(("SET", "torpor:memory", f"{int(since) - 86_400_000} {run}"))
 
 
-async def unused(night: Night, name: str = "ada", *, for_s: float = TTL_S - 200, ttl_s: int = TTL_S) -> Workspace:
+async def unused(night: IdleStage, name: str = "ada", *, for_s: float = TTL_S - 200, ttl_s: int = TTL_S) -> Workspace:
     made = await night.workspace(name, idle_s=for_s)
     await night.set(made, f"standby_ttl_s = {ttl_s}")
     return await night.look(made)
@@ -47,17 +47,17 @@ def was_used(seconds_ago: float) -> str:
     )
 
 
-async def events(night: Night, workspace: Workspace) -> list[str]:
+async def events(night: IdleStage, workspace: Workspace) -> list[str]:
     told = await night.owner.fetch("SELECT kind FROM outbox WHERE workspace_id = $1 ORDER BY seq", uuid.UUID(workspace.id))
     return [row["kind"] for row in told]
 
 
-async def left_s(night: Night, workspace: Workspace) -> float | None:
+async def left_s(night: IdleStage, workspace: Workspace) -> float | None:
     at = (await night.look(workspace)).sleeps_at
     return None if at is None else (at - await night.service.now()).total_seconds()
 
 
-async def test_a_warning_is_given_once_and_is_an_event(night: Night) -> None:
+async def test_a_warning_is_given_once_and_is_an_event(night: IdleStage) -> None:
     near, far = await unused(night, "near"), await unused(night, "far", for_s=TTL_S - 310)
     await remembers(night)
     before = await events(night, near)
@@ -74,7 +74,7 @@ async def test_a_warning_is_given_once_and_is_an_event(night: Night) -> None:
     assert await events(night, near) == [*before, "sleeping_soon"]
 
 
-async def test_use_takes_the_warning_back_and_the_next_one_is_given_again(night: Night) -> None:
+async def test_use_takes_the_warning_back_and_the_next_one_is_given_again(night: IdleStage) -> None:
     touched, connected, busy = [await unused(night, name) for name in ("touched", "connected", "busy")]
     await remembers(night)
     await night.watch.do(TERM)
@@ -92,7 +92,7 @@ async def test_use_takes_the_warning_back_and_the_next_one_is_given_again(night:
     assert 240 < (await left_s(night, touched) or 0) < 251
 
 
-async def test_a_hold_takes_the_warning_back_at_once_and_its_end_is_warned_of(night: Night) -> None:
+async def test_a_hold_takes_the_warning_back_at_once_and_its_end_is_warned_of(night: IdleStage) -> None:
     ada = await unused(night, for_s=TTL_S + 10_000)
     await remembers(night)
     await night.using.hold(night.user, ada, reason="a short test", seconds=250)
@@ -117,7 +117,7 @@ CLEARING = [
 ]
 
 
-async def test_whoever_writes_that_it_will_not_be_stopped_takes_the_warning_back(night: Night) -> None:
+async def test_whoever_writes_that_it_will_not_be_stopped_takes_the_warning_back(night: IdleStage) -> None:
     rows = [await unused(night, f"w{number}") for number in range(len(CLEARING))]
     await remembers(night)
     await night.watch.do(TERM)
@@ -128,7 +128,7 @@ async def test_whoever_writes_that_it_will_not_be_stopped_takes_the_warning_back
         assert (await events(night, row))[-1] in ("state_changed", "error")
 
 
-async def test_a_bus_that_lost_its_memory_warns_of_nothing(night: Night) -> None:
+async def test_a_bus_that_lost_its_memory_warns_of_nothing(night: IdleStage) -> None:
     ada, eve = await unused(night, "ada"), await unused(night, "eve")
     await remembers(night)
     await night.watch.do(TERM)
@@ -140,10 +140,10 @@ async def test_a_bus_that_lost_its_memory_warns_of_nothing(night: Night) -> None
     assert (await night.look(eve)).sleeps_at is None
 
 
-async def test_a_wish_or_a_hold_that_comes_during_the_look_is_not_overwritten(night: Night) -> None:
+async def test_a_wish_or_a_hold_that_comes_during_the_look_is_not_overwritten(night: IdleStage) -> None:
     wished, held = await unused(night, "wished"), await unused(night, "held")
     await remembers(night)
-    ask = asking(night.activity)
+    ask = use_reader(night.activity)
 
     async def wishing(workspace_ids: Sequence[str]) -> Any:
         if workspace_ids:
@@ -155,7 +155,7 @@ async def test_a_wish_or_a_hold_that_comes_during_the_look_is_not_overwritten(ni
     assert [(await night.look(one)).sleeps_at for one in (wished, held)] == [None, None]
 
 
-async def test_a_stop_ends_the_warning_and_a_late_one_comes_before_it(night: Night) -> None:
+async def test_a_stop_ends_the_warning_and_a_late_one_comes_before_it(night: IdleStage) -> None:
     ada = await unused(night, for_s=TTL_S + 100)
     await remembers(night)
     await night.watch.do(TERM)
@@ -164,7 +164,7 @@ async def test_a_stop_ends_the_warning_and_a_late_one_comes_before_it(night: Nig
     assert (await events(night, ada))[-2:] == ["sleeping_soon", "state_changed"]
 
 
-async def test_a_warning_that_cannot_be_written_prevents_no_stop(night: Night) -> None:
+async def test_a_warning_that_cannot_be_written_prevents_no_stop(night: IdleStage) -> None:
     near, due = await unused(night, "near"), await unused(night, "due", for_s=TTL_S + 100)
     await night.owner.execute("ALTER TABLE workspaces ADD CONSTRAINT never CHECK (sleeps_at IS NULL)")
     await remembers(night)
@@ -172,7 +172,7 @@ async def test_a_warning_that_cannot_be_written_prevents_no_stop(night: Night) -
     assert [await night.wish_of(one) for one in (near, due)] == [Wish.RUNNING, Wish.STANDBY]
 
 
-async def test_a_deposed_leader_warns_of_nothing(night: Night) -> None:
+async def test_a_deposed_leader_warns_of_nothing(night: IdleStage) -> None:
     ada = await unused(night)
     await remembers(night)
     await night.owner.execute("UPDATE system_locks SET epoch = epoch + 1")
@@ -183,7 +183,7 @@ async def test_a_deposed_leader_warns_of_nothing(night: Night) -> None:
     assert (await night.look(ada)).sleeps_at is None
 
 
-async def test_the_watch_comes_early_for_a_warning_and_while_one_stands(night: Night) -> None:
+async def test_the_watch_comes_early_for_a_warning_and_while_one_stands(night: IdleStage) -> None:
     await remembers(night)
     interval_s, shortest_s = night.watch.interval_s, night.watch.interval_s * SHORTEST_PAUSE_PART
     assert await night.watch.do(TERM) == interval_s
@@ -198,7 +198,7 @@ async def test_the_watch_comes_early_for_a_warning_and_while_one_stands(night: N
 
 
 @pytest.mark.parametrize("ttl_s", [1, 2, 10, 100, 899, 900, 901, 86_400])
-async def test_the_database_and_the_rule_agree_on_when_to_warn(night: Night, ttl_s: int) -> None:
+async def test_the_database_and_the_rule_agree_on_when_to_warn(night: IdleStage, ttl_s: int) -> None:
     assert await night.owner.fetchval("SELECT warning_s($1)", ttl_s) == pytest.approx(warning_s(ttl_s))
     ada = await unused(night, ttl_s=ttl_s)
     for early_s, is_read in ((5.0, False), (-0.1, True)):
@@ -211,7 +211,7 @@ async def test_the_database_and_the_rule_agree_on_when_to_warn(night: Night, ttl
         assert [one.workspace.id for one in page.due] == ([ada.id] if is_read else [])
 
 
-async def test_the_next_one_is_found_by_the_index(night: Night) -> None:
+async def test_the_next_one_is_found_by_the_index(night: IdleStage) -> None:
     await night.owner.execute("SET enable_seqscan = off")
     await night.owner.execute("SET enable_bitmapscan = off")
     plan = "\n".join(row[0] for row in await night.owner.fetch(f"EXPLAIN {FOR_SERVICE['next_standby_due']}"))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.dashboard.node import APP, node
-from torpor.domain.access import GRANTS, NEEDS, Access, Deed, Scope
-from torpor.domain.audit import Action
+from torpor.domain.access import GRANTS, NEEDS, Access, Permission, Scope
+from torpor.domain.audit import AuditAction
 from torpor.domain.records import NOT_OBSERVED
 from torpor.domain.states import Operation, Outage, Outcome, Phase, Wish
 from torpor.store.rows import from_conditions
@@ -41,11 +41,11 @@ def test_every_phase_operation_wish_and_outcome_has_words(tables: dict[str, Any]
 
 
 def test_everything_that_is_written_down_can_be_told(tables: dict[str, Any]) -> None:
-    assert set(tables["DEED_SAYS"]) == set(Action)
+    assert set(tables["DEED_SAYS"]) == set(AuditAction)
 
 
 def test_the_buttons_go_by_the_rules_of_access(tables: dict[str, Any]) -> None:
     assert tables["ACCESS"] == [access.name for access in sorted(Access)]
     assert tables["NEEDS"] == {deed.name: needs.name for deed, (needs, _) in NEEDS.items()}
-    assert set(tables["DEED_OF"].values()) <= {deed.name for deed in Deed}
+    assert set(tables["DEED_OF"].values()) <= {deed.name for deed in Permission}
     assert tables["GRANTS"] == {share: access.name for share, access in GRANTS.items()}

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.browser import Seat, running_chromium, seat
+from tests.support.browser import BrowserUser, browser_user, running_chromium
 from tests.support.openid_providers import real_provider
 from tests.support.product import SERVE_HOME, SEVERAL_USERS, Product, product
 
@@ -42,14 +42,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture
-def visit(browser: Browser, here: Product) -> Iterator[Callable[..., Seat]]:
+def visit(browser: Browser, here: Product) -> Iterator[Callable[..., BrowserUser]]:
     """Somebody who is not signed in yet."""
     with ExitStack() as stack:
-        yield lambda **context: stack.enter_context(seat(browser, f"http://localhost:{here.port}", **context))
+        yield lambda **context: stack.enter_context(browser_user(browser, f"http://localhost:{here.port}", **context))
 
 
 @pytest.fixture
-def admin(visit: Callable[..., Seat], here: Product) -> Seat:
+def admin(visit: Callable[..., BrowserUser], here: Product) -> BrowserUser:
     sitting = visit()
     sitting.enter(*credentials(here))
     return sitting
@@ -78,7 +78,7 @@ def made(here: Product) -> Iterator[Callable[..., str]]:
 # ── the door ──
 
 
-def test_the_door_says_no_and_why_and_yes(visit: Callable[..., Seat], here: Product) -> None:
+def test_the_door_says_no_and_why_and_yes(visit: Callable[..., BrowserUser], here: Product) -> None:
     username, password = credentials(here)
     sitting = visit()
     sitting.page.goto(f"{sitting.url}/account")
@@ -93,14 +93,14 @@ def test_the_door_says_no_and_why_and_yes(visit: Callable[..., Seat], here: Prod
     expect(sitting.page.get_by_role("heading", name="Signed in at")).to_be_visible()
 
 
-def test_another_origin_is_never_gone_on_to(visit: Callable[..., Seat], here: Product) -> None:
+def test_another_origin_is_never_gone_on_to(visit: Callable[..., BrowserUser], here: Product) -> None:
     sitting = visit()
     sitting.enter(*credentials(here), path="/?next=https%3A%2F%2Fevil.example%2F")
     expect(sitting.page.get_by_role("heading", name="Workspaces")).to_be_visible()
     assert sitting.page.url.startswith(sitting.url)
 
 
-def test_with_a_provider(visit: Callable[..., Seat]) -> None:
+def test_with_a_provider(visit: Callable[..., BrowserUser]) -> None:
     sitting = visit()
     sitting.page.goto(f"{sitting.url}/activity")
     sitting.page.get_by_role("link", name="Continue with the office").click()
@@ -118,7 +118,7 @@ def test_with_a_provider(visit: Callable[..., Seat]) -> None:
 # ── the list ──
 
 
-def test_the_list_lives(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+def test_the_list_lives(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     expect(admin.page.get_by_text("Nothing sleeps here yet")).to_be_visible()
     made("one")
     admin.see("one", "RUNNING")
@@ -132,7 +132,7 @@ def test_the_list_lives(admin: Seat, here: Product, made: Callable[..., str]) ->
     admin.see("one", "RUNNING")
 
 
-def test_it_finds_back_by_itself_and_has_missed_nothing(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+def test_it_finds_back_by_itself_and_has_missed_nothing(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made("steady")
     admin.see("steady", "RUNNING")
     here.stop()
@@ -148,7 +148,7 @@ def test_it_finds_back_by_itself_and_has_missed_nothing(admin: Seat, here: Produ
     expect(admin.row("steady").get_by_role("alert")).to_have_count(0)
 
 
-def test_a_refusal_is_told_where_it_happened(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+def test_a_refusal_is_told_where_it_happened(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made("sleeper")
     here.ok("stop", "sleeper", "--wait")
     for name in ("busy-1", "busy-2", "busy-3"):
@@ -158,7 +158,7 @@ def test_a_refusal_is_told_where_it_happened(admin: Seat, here: Product, made: C
     assert admin.buttons("sleeper") == ["open", "start", "archive"]
 
 
-def test_deleted_and_brought_back(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+def test_deleted_and_brought_back(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made("phoenix")
     admin.row("phoenix").get_by_role("link", name="phoenix", exact=True).click()
     delete = admin.page.get_by_role("button", name="Delete phoenix")
@@ -187,7 +187,7 @@ def test_deleted_and_brought_back(admin: Seat, here: Product, made: Callable[...
 # ── a new one ──
 
 
-def test_creating(admin: Seat, made: Callable[..., str]) -> None:
+def test_creating(admin: BrowserUser, made: Callable[..., str]) -> None:
     made("taken")
     admin.page.get_by_role("button", name="New workspace").click()
     dialog = admin.page.get_by_role("dialog")
@@ -218,7 +218,7 @@ def test_creating(admin: Seat, made: Callable[..., str]) -> None:
 # ── its page ──
 
 
-def test_the_page_of_one(admin: Seat, here: Product, made: Callable[..., str]) -> None:
+def test_the_page_of_one(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made(
         "whole",
         "--template",
@@ -264,7 +264,7 @@ def test_the_page_of_one(admin: Seat, here: Product, made: Callable[..., str]) -
     here.ok("delete", "renamed", "--purge", "--wait")
 
 
-def test_one_that_is_not_there(admin: Seat) -> None:
+def test_one_that_is_not_there(admin: BrowserUser) -> None:
     admin.page.goto(f"{admin.url}/workspaces/unheard-of")
     expect(admin.page.get_by_role("heading", name="There is no workspace unheard-of")).to_be_visible()
     admin.page.get_by_role("button", name="All workspaces").click()
@@ -274,7 +274,7 @@ def test_one_that_is_not_there(admin: Seat) -> None:
 # ── people ──
 
 
-def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: Seat) -> None:
+def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: BrowserUser) -> None:
     admin.page.goto(f"{admin.url}/account")
     admin.page.get_by_role("button", name="New token").click()
     dialog = admin.page.get_by_role("dialog")
@@ -297,7 +297,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: Seat) -> Non
     assert answered() == 401
 
 
-def test_a_deactivated_user_is_out_at_once(admin: Seat, visit: Callable[..., Seat]) -> None:
+def test_a_deactivated_user_is_out_at_once(admin: BrowserUser, visit: Callable[..., BrowserUser]) -> None:
     admin.go("Users")
     admin.page.get_by_role("button", name="New user").click()
     dialog = admin.page.get_by_role("dialog")
@@ -316,7 +316,9 @@ def test_a_deactivated_user_is_out_at_once(admin: Seat, visit: Callable[..., Sea
     expect(carol.page.get_by_role("alert")).to_contain_text("Your session has ended")
 
 
-def test_changing_the_password_ends_the_other_sessions(admin: Seat, visit: Callable[..., Seat], here: Product) -> None:
+def test_changing_the_password_ends_the_other_sessions(
+    admin: BrowserUser, visit: Callable[..., BrowserUser], here: Product
+) -> None:
     username, password = credentials(here)
     other = visit()
     other.enter(username, password)
@@ -330,7 +332,7 @@ def test_changing_the_password_ends_the_other_sessions(admin: Seat, visit: Calla
     expect(other.page.get_by_label("Username")).to_be_visible()
 
 
-def test_a_changed_password_ends_tokens_if_that_is_wished(visit: Callable[..., Seat], here: Product) -> None:
+def test_a_changed_password_ends_tokens_if_that_is_wished(visit: Callable[..., BrowserUser], here: Product) -> None:
     done = here.run("users", "create", "dora", stdin=b"a long enough password\n")
     assert done.returncode == 0, done.stderr
     dora = visit()
@@ -349,7 +351,7 @@ def test_a_changed_password_ends_tokens_if_that_is_wished(visit: Callable[..., S
     expect(dora.page.get_by_role("button", name="Revoke a test")).to_have_count(0)
 
 
-def test_what_is_seen_is_said(admin: Seat, made: Callable[..., str], here: Product) -> None:
+def test_what_is_seen_is_said(admin: BrowserUser, made: Callable[..., str], here: Product) -> None:
     expect(admin.page.locator(".room")).to_contain_text("places to run")
     made("heard")
     expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Awake.", timeout=SEEN_WITHIN_MS)
@@ -357,7 +359,7 @@ def test_what_is_seen_is_said(admin: Seat, made: Callable[..., str], here: Produ
     expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Asleep.", timeout=SEEN_WITHIN_MS)
 
 
-def test_what_was_done_is_told(admin: Seat, made: Callable[..., str]) -> None:
+def test_what_was_done_is_told(admin: BrowserUser, made: Callable[..., str]) -> None:
     made("watched")
     admin.go("Activity")
     admin.page.get_by_label("To this workspace").fill("watched")
@@ -366,7 +368,7 @@ def test_what_was_done_is_told(admin: Seat, made: Callable[..., str]) -> None:
     expect(admin.page.locator(".audit li")).to_contain_text("created watched")
 
 
-def test_the_system(admin: Seat, made: Callable[..., str]) -> None:
+def test_the_system(admin: BrowserUser, made: Callable[..., str]) -> None:
     made("runner")
     admin.go("System")
     expect(admin.page.get_by_role("region", name="Who runs what")).to_contain_text("runner")
@@ -378,7 +380,7 @@ def test_the_system(admin: Seat, made: Callable[..., str]) -> None:
 # ── for everybody ──
 
 
-def test_the_keyboard_is_enough(visit: Callable[..., Seat], here: Product, made: Callable[..., str]) -> None:
+def test_the_keyboard_is_enough(visit: Callable[..., BrowserUser], here: Product, made: Callable[..., str]) -> None:
     made("one")
     username, password = credentials(here)
     sitting = visit()
@@ -408,7 +410,7 @@ def test_the_keyboard_is_enough(visit: Callable[..., Seat], here: Product, made:
     assert outline == "solid", "where the keyboard is can be seen"
 
 
-def test_the_theme_is_chosen_and_kept(visit: Callable[..., Seat], here: Product) -> None:
+def test_the_theme_is_chosen_and_kept(visit: Callable[..., BrowserUser], here: Product) -> None:
     sitting = visit(color_scheme="light")
     sitting.enter(*credentials(here))
     ground = "getComputedStyle(document.documentElement).backgroundColor"
@@ -442,7 +444,7 @@ def furnished(here: Product) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1180])
 @pytest.mark.usefixtures("furnished")
-def test_how_it_looks(visit: Callable[..., Seat], here: Product, scheme: str, width: int) -> None:
+def test_how_it_looks(visit: Callable[..., BrowserUser], here: Product, scheme: str, width: int) -> None:
     sitting = visit(color_scheme=scheme, viewport={"width": width, "height": 820}, reduced_motion="reduce")
     named = f"{scheme}-{width}"
     sitting.page.goto(sitting.url)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.browser import Seat, running_chromium, seat
+from tests.support.browser import BrowserUser, browser_user, running_chromium
 from tests.support.product import NAMESPACES_REFUSED, Product, product, without_confinement
 
 pytestmark = pytest.mark.browser
@@ -27,14 +27,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture
-def admin(browser: Browser, here: Product) -> Iterator[Seat]:
+def admin(browser: Browser, here: Product) -> Iterator[BrowserUser]:
     written = json.loads((here.data / "credentials.json").read_text())
-    with seat(browser, f"http://localhost:{here.port}") as sitting:
+    with browser_user(browser, f"http://localhost:{here.port}") as sitting:
         sitting.enter(written["username"], written["password"])
         yield sitting
 
 
-def test_the_system_page_shows_what_is_missing(admin: Seat) -> None:
+def test_the_system_page_shows_what_is_missing(admin: BrowserUser) -> None:
     admin.page.goto(f"{admin.url}/system")
     card = admin.page.get_by_role("region", name="Confinement")
     expect(card).to_contain_text("Not confined: files and processes")
@@ -43,7 +43,7 @@ def test_the_system_page_shows_what_is_missing(admin: Seat) -> None:
     expect(card).to_contain_text("for one user")
 
 
-def test_the_form_shows_why_a_second_user_is_refused(admin: Seat) -> None:
+def test_the_form_shows_why_a_second_user_is_refused(admin: BrowserUser) -> None:
     admin.page.goto(f"{admin.url}/users")
     admin.page.get_by_role("button", name="New user").click()
     dialog = admin.page.get_by_role("dialog")
@@ -53,7 +53,7 @@ def test_the_form_shows_why_a_second_user_is_refused(admin: Seat) -> None:
     expect(dialog.get_by_role("alert")).to_contain_text("--unconfined")
 
 
-def test_the_form_warns_of_the_open_port_of_a_command(admin: Seat) -> None:
+def test_the_form_warns_of_the_open_port_of_a_command(admin: BrowserUser) -> None:
     admin.page.get_by_role("button", name="New workspace").click()
     dialog = admin.page.get_by_role("dialog")
     warning = dialog.get_by_text("every local process can connect")

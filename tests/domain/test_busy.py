@@ -1,6 +1,6 @@
 """Which work of its processes keeps a workspace awake?"""
 
-from torpor.domain.busy import CPU_WINDOW_S, Foreground, Work, WorkHistory, busy_with, cpu_share, remember
+from torpor.domain.busy import CPU_WINDOW_S, Foreground, Work, WorkHistory, busy_with, cpu_share, with_observation
 
 TTL_S = 100.0
 LOOK_S = 10.0
@@ -10,7 +10,7 @@ def seen(*works: Work) -> tuple[WorkHistory, Work, float]:
     """The history of these, one look after the other."""
     history = WorkHistory()
     for number, work in enumerate(works):
-        history = remember(history, work, number * LOOK_S)
+        history = with_observation(history, work, number * LOOK_S)
     return history, works[-1], (len(works) - 1) * LOOK_S
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.domain.world import World
-from torpor.domain.disk import WRITES_BYTES, Disk, Pausing, pausing, require_space, shortage, size, writers
+from torpor.domain.disk import WRITES_BYTES, Disk, PauseAction, pause_action, require_space, shortage, size, writers
 from torpor.domain.errors import Code, Reason, Refused
 from torpor.domain.explain import explain
 from torpor.domain.planner import Rest, Turn, WaitForSpace
-from torpor.domain.records import DISK_LOW, Broke
+from torpor.domain.records import DISK_LOW, EffectFailed
 from torpor.domain.states import Operation, Phase, Wish
 
 GIB = 1 << 30
@@ -69,18 +69,18 @@ def test_sizes_are_rounded(count: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("free", "what"),
     [
-        (GIB, Pausing.CONTINUE),
-        (GIB - 1, Pausing.LEAVE),
-        (GIB // 2, Pausing.LEAVE),
-        (GIB // 2 - 1, Pausing.WRITERS),
-        (GIB // 4, Pausing.WRITERS),
-        (GIB // 4 - 1, Pausing.ALL),
-        (0, Pausing.ALL),
+        (GIB, PauseAction.CONTINUE),
+        (GIB - 1, PauseAction.LEAVE),
+        (GIB // 2, PauseAction.LEAVE),
+        (GIB // 2 - 1, PauseAction.WRITERS),
+        (GIB // 4, PauseAction.WRITERS),
+        (GIB // 4 - 1, PauseAction.ALL),
+        (0, PauseAction.ALL),
     ],
 )
-def test_less_and_less_goes_on_as_the_disk_fills(free: int, what: Pausing) -> None:
-    assert pausing(free, GIB) is what
-    assert pausing(free, 0) is Pausing.CONTINUE
+def test_less_and_less_goes_on_as_the_disk_fills(free: int, what: PauseAction) -> None:
+    assert pause_action(free, GIB) is what
+    assert pause_action(free, 0) is PauseAction.CONTINUE
 
 
 def test_writers_are_processes_that_wrote_much_since_the_last_look() -> None:
@@ -170,7 +170,7 @@ def test_an_attempt_that_filled_the_disk_waits_for_space_and_is_not_given_up() -
     world.wish(Wish.ARCHIVED)
     world.run_until_rest()
     world.wish(Wish.RUNNING)
-    world.befall(Broke(Reason.ACTION_FAILED, "no space left", {"code": Code.DISK_FULL.value}))
+    world.befall(EffectFailed(Reason.ACTION_FAILED, "no space left", {"code": Code.DISK_FULL.value}))
     world.tick()
     world.tick()
     world.disk = FULL

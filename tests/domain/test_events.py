@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from torpor.domain.events import EventKind, Told, body, from_message, to_message
+from torpor.domain.events import EventKind, EventMessage, event_body, from_message, to_message
 
 HERE, ELSEWHERE = "installation-1", "installation-2"
 WORKSPACE = {"id": "w", "name": "demo", "owner": "ada", "shares": {"bob": "use"}, "wish_version": 4}
-TOLD = Told(
+TOLD = EventMessage(
     id=7,
     after=6,
     seq=12,
     workspace_id="w",
     owner_id="ada",
-    body=body(EventKind.STATE_CHANGED, 7, at=datetime(2026, 1, 1, tzinfo=UTC), workspace=WORKSPACE),
+    body=event_body(EventKind.STATE_CHANGED, 7, at=datetime(2026, 1, 1, tzinfo=UTC), workspace=WORKSPACE),
     unshared=frozenset({"eve"}),
 )
 

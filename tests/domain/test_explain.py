@@ -9,7 +9,7 @@ import pytest
 from tests.support.builders import NOW, error, workspace
 from torpor.domain.errors import Reason
 from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, PHASE_OF_WISH, WAITS_FOR, explain
-from torpor.domain.idle import Because, StayAwake
+from torpor.domain.idle import AwakeReason, StayAwake
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 
@@ -121,8 +121,8 @@ UNTIL = NOW + timedelta(seconds=60)
 
 def test_every_reason_to_be_awake_is_told_with_its_end() -> None:
     awake = (
-        StayAwake(Because.HELD, "ada holds it awake: a build", UNTIL),
-        StayAwake(Because.CONNECTED, "2 connections are in use"),
+        StayAwake(AwakeReason.HELD, "ada holds it awake: a build", UNTIL),
+        StayAwake(AwakeReason.CONNECTED, "2 connections are in use"),
     )
     row = workspace(phase=Phase.RUNNING)
     told = explain(row, (), awake=awake)
@@ -135,7 +135,7 @@ def test_every_reason_to_be_awake_is_told_with_its_end() -> None:
 
 def test_when_it_will_sleep_is_told_where_that_is_known() -> None:
     row = workspace(phase=Phase.RUNNING)
-    awake = (StayAwake(Because.USED_LATELY, "used", NOW), StayAwake(Because.IDLE_TIMER, "timer", UNTIL))
+    awake = (StayAwake(AwakeReason.USED_LATELY, "used", NOW), StayAwake(AwakeReason.IDLE_TIMER, "timer", UNTIL))
     assert explain(row, (), awake=awake).next_step == ("STANDBY after 2026-03-01T12:01:00+00:00, unless somebody uses it")
     assert explain(row, (), awake=()).next_step == "STANDBY at the next look, because nobody used it for 300 s"
 

@@ -13,11 +13,11 @@ from torpor.domain.idle import (
     LADDER,
     STEP_DOWN,
     WHY_DOWN,
-    Because,
-    BusSays,
-    Facts,
-    GoDown,
+    AwakeReason,
+    GoToSleep,
+    IdleFacts,
     StayAwake,
+    UseReport,
     WorkLease,
     decide,
     has_outlived_ttl,
@@ -31,16 +31,16 @@ from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 LEASE_S = 30.0
 TTL_S = 300
 LONG_AGO = later(-100_000)
-FORGETFUL = BusSays(0, None, TTL_S + LEASE_S)
-QUIET = BusSays(0, None, TTL_S + LEASE_S + 0.001)
+FORGETFUL = UseReport(0, None, TTL_S + LEASE_S)
+QUIET = UseReport(0, None, TTL_S + LEASE_S + 0.001)
 
 
 def lease(ends_in_s: float) -> WorkLease:
     return WorkLease("lease", "w", "a long build", "ada", later(-60), later(ends_in_s))
 
 
-def facts(row: Workspace, *, leases: tuple[WorkLease, ...] = (), bus: BusSays | None = QUIET) -> Facts:
-    return Facts(row, leases, bus, LEASE_S, NOW)
+def facts(row: Workspace, *, leases: tuple[WorkLease, ...] = (), bus: UseReport | None = QUIET) -> IdleFacts:
+    return IdleFacts(row, leases, bus, LEASE_S, NOW)
 
 
 def idle(**changes: Any) -> Workspace:
@@ -54,22 +54,22 @@ def sleeping(**changes: Any) -> Workspace:
 
 
 # What each reason to stay awake is made of, one at a time, for a workspace that runs.
-HINDRANCES: dict[Because, dict[str, Any]] = {
-    Because.IN_TROUBLE: {"row": {"error": error(Reason.ACTION_FAILED)}},
-    Because.UNDER_WAY: {"row": {"operation": Operation.STOPPING}},
-    Because.HELD: {"leases": (lease(0.001),)},
-    Because.CONNECTED: {"bus": BusSays(1, None, 1e9)},
-    Because.BUSY: {"bus": BusSays(0, None, 1e9, "the command 'sleep 600' runs in a terminal")},
-    Because.IDLE_TIMER: {"bus": BusSays(0, 0.001, 1e9)},
-    Because.USED_LATELY: {"row": {"last_access_at": later(0.001 - TTL_S)}},
-    Because.BUS_OUT: {"bus": None},
-    Because.BUS_FORGOT: {"bus": FORGETFUL},
+HINDRANCES: dict[AwakeReason, dict[str, Any]] = {
+    AwakeReason.IN_TROUBLE: {"row": {"error": error(Reason.ACTION_FAILED)}},
+    AwakeReason.UNDER_WAY: {"row": {"operation": Operation.STOPPING}},
+    AwakeReason.HELD: {"leases": (lease(0.001),)},
+    AwakeReason.CONNECTED: {"bus": UseReport(1, None, 1e9)},
+    AwakeReason.BUSY: {"bus": UseReport(0, None, 1e9, "the command 'sleep 600' runs in a terminal")},
+    AwakeReason.IDLE_TIMER: {"bus": UseReport(0, 0.001, 1e9)},
+    AwakeReason.USED_LATELY: {"row": {"last_access_at": later(0.001 - TTL_S)}},
+    AwakeReason.BUS_OUT: {"bus": None},
+    AwakeReason.BUS_FORGOT: {"bus": FORGETFUL},
 }
 
 
 def test_the_tables_are_total() -> None:
     assert LADDER.keys() == set(STEP_DOWN.values()) == WHY_DOWN.keys()
-    assert HINDRANCES.keys() == set(Because) - {Because.NO_STEP}
+    assert HINDRANCES.keys() == set(AwakeReason) - {AwakeReason.NO_STEP}
 
 
 @pytest.mark.parametrize(("phase", "wish"), list(itertools.product(Phase, Wish)))
@@ -80,23 +80,23 @@ def test_only_what_is_where_it_is_wished_goes_down(phase: Phase, wish: Wish) -> 
     assert has_step_down(row) is (expected is not None)
     if expected is None:
         assert isinstance(answer, StayAwake)
-        assert answer.why is Because.NO_STEP
+        assert answer.why is AwakeReason.NO_STEP
     else:
-        assert isinstance(answer, GoDown)
+        assert isinstance(answer, GoToSleep)
         assert answer.to is expected
 
 
 def test_every_combination_of_reasons_keeps_it_awake_and_none_does_not() -> None:
     """All of them at once, in every subset that can be: the answer is their union, in the order of the ladder."""
     order = [
-        Because.IN_TROUBLE,
-        Because.UNDER_WAY,
-        Because.HELD,
-        Because.CONNECTED,
-        Because.IDLE_TIMER,
-        Because.USED_LATELY,
-        Because.BUS_OUT,
-        Because.BUS_FORGOT,
+        AwakeReason.IN_TROUBLE,
+        AwakeReason.UNDER_WAY,
+        AwakeReason.HELD,
+        AwakeReason.CONNECTED,
+        AwakeReason.IDLE_TIMER,
+        AwakeReason.USED_LATELY,
+        AwakeReason.BUS_OUT,
+        AwakeReason.BUS_FORGOT,
     ]
     seen = 0
     for trouble, under_way, held, lately in itertools.product([False, True], repeat=4):
@@ -108,22 +108,22 @@ def test_every_combination_of_reasons_keeps_it_awake_and_none_does_not() -> None
                 **({"operation": Operation.STARTING} if under_way else {}),
                 **({"last_access_at": later(-1)} if lately else {}),
             )
-            bus = None if out else BusSays(connections, timer_s, memory_s)
+            bus = None if out else UseReport(connections, timer_s, memory_s)
             given = facts(row, leases=(lease(60),) if held else (lease(0),), bus=bus)
             expected = {
-                Because.IN_TROUBLE: trouble,
-                Because.UNDER_WAY: under_way,
-                Because.HELD: held,
-                Because.CONNECTED: not out and connections > 0,
-                Because.IDLE_TIMER: not out and timer_s is not None,
-                Because.USED_LATELY: lately,
-                Because.BUS_OUT: out,
-                Because.BUS_FORGOT: not out and memory_s <= TTL_S + LEASE_S,
+                AwakeReason.IN_TROUBLE: trouble,
+                AwakeReason.UNDER_WAY: under_way,
+                AwakeReason.HELD: held,
+                AwakeReason.CONNECTED: not out and connections > 0,
+                AwakeReason.IDLE_TIMER: not out and timer_s is not None,
+                AwakeReason.USED_LATELY: lately,
+                AwakeReason.BUS_OUT: out,
+                AwakeReason.BUS_FORGOT: not out and memory_s <= TTL_S + LEASE_S,
             }
             reasons = [reason.why for reason in reasons_to_stay(given)]
             assert reasons == [why for why in order if expected[why]]
             answer = decide(given)
-            assert isinstance(answer, GoDown) is (not reasons)
+            assert isinstance(answer, GoToSleep) is (not reasons)
             if isinstance(answer, StayAwake):
                 assert answer.why is reasons[0]
             seen += 1
@@ -131,7 +131,7 @@ def test_every_combination_of_reasons_keeps_it_awake_and_none_does_not() -> None
 
 
 @pytest.mark.parametrize("why", HINDRANCES)
-def test_each_reason_is_enough(why: Because) -> None:
+def test_each_reason_is_enough(why: AwakeReason) -> None:
     given = HINDRANCES[why]
     answer = decide(facts(idle(**given.get("row", {})), leases=given.get("leases", ()), bus=given.get("bus", QUIET)))
     assert isinstance(answer, StayAwake)
@@ -143,20 +143,20 @@ def test_each_reason_is_enough(why: Because) -> None:
 def test_the_latest_of_the_three_instants_counts(column: str) -> None:
     waiting = decide(facts(idle(**{column: later(0.001 - TTL_S)})))
     assert isinstance(waiting, StayAwake)
-    assert (waiting.why, waiting.until) == (Because.USED_LATELY, later(0.001))
-    assert decide(facts(idle(**{column: later(-TTL_S)}))) == GoDown(Wish.STANDBY, "nobody used it for 300 s")
+    assert (waiting.why, waiting.until) == (AwakeReason.USED_LATELY, later(0.001))
+    assert decide(facts(idle(**{column: later(-TTL_S)}))) == GoToSleep(Wish.STANDBY, "nobody used it for 300 s")
 
 
 def test_a_lease_ends_when_it_says() -> None:
-    assert isinstance(decide(facts(idle(), leases=(lease(0),))), GoDown)
+    assert isinstance(decide(facts(idle(), leases=(lease(0),))), GoToSleep)
     held = reasons_to_stay(facts(idle(), leases=(lease(0), lease(10), lease(5))))
     assert [stay.until for stay in held] == [later(10), later(5)]
     assert all("ada" in stay.words and "a long build" in stay.words for stay in held)
 
 
 def test_a_timer_that_was_started_with_a_longer_ttl_counts_no_longer_than_the_ttl() -> None:
-    (stay,) = reasons_to_stay(facts(idle(), bus=BusSays(0, 8 * 3600.0, 1e9)))
-    assert (stay.why, stay.until) == (Because.IDLE_TIMER, later(TTL_S))
+    (stay,) = reasons_to_stay(facts(idle(), bus=UseReport(0, 8 * 3600.0, 1e9)))
+    assert (stay.why, stay.until) == (AwakeReason.IDLE_TIMER, later(TTL_S))
     assert "300 s" in stay.words
     assert has_outlived_ttl(idle(), TTL_S + 0.1)
     assert not has_outlived_ttl(idle(), TTL_S)
@@ -187,15 +187,15 @@ def test_while_before_sleep_runs_it_is_about_to_sleep(stage: Stage) -> None:
 
 
 def test_a_forgetful_bus_says_until_when() -> None:
-    answer = decide(facts(idle(), bus=BusSays(0, None, 100)))
+    answer = decide(facts(idle(), bus=UseReport(0, None, 100)))
     assert isinstance(answer, StayAwake)
     assert answer.until == NOW + timedelta(seconds=TTL_S + LEASE_S - 100)
 
 
-@pytest.mark.parametrize("bus", [None, FORGETFUL, BusSays(3, 9, 0)])
-def test_archiving_needs_no_bus_and_heeds_no_hold(bus: BusSays | None) -> None:
+@pytest.mark.parametrize("bus", [None, FORGETFUL, UseReport(3, 9, 0)])
+def test_archiving_needs_no_bus_and_heeds_no_hold(bus: UseReport | None) -> None:
     row = sleeping()
-    assert decide(facts(row, bus=bus, leases=(lease(60),))) == GoDown(
+    assert decide(facts(row, bus=bus, leases=(lease(60),))) == GoToSleep(
         Wish.ARCHIVED, "it had been standing by, unused, for 1000 s"
     )
 
@@ -203,17 +203,17 @@ def test_archiving_needs_no_bus_and_heeds_no_hold(bus: BusSays | None) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"last_access_at": later(-1000)}, Because.USED_LATELY),
-        ({"phase_changed_at": later(-1000)}, Because.USED_LATELY),
-        ({"operation": Operation.STARTING}, Because.UNDER_WAY),
-        ({"error": error(Reason.ACTION_FAILED)}, Because.IN_TROUBLE),
+        ({"last_access_at": later(-1000)}, AwakeReason.USED_LATELY),
+        ({"phase_changed_at": later(-1000)}, AwakeReason.USED_LATELY),
+        ({"operation": Operation.STARTING}, AwakeReason.UNDER_WAY),
+        ({"error": error(Reason.ACTION_FAILED)}, AwakeReason.IN_TROUBLE),
     ],
 )
-def test_what_keeps_a_home_from_being_archived(changes: dict[str, Any], why: Because) -> None:
+def test_what_keeps_a_home_from_being_archived(changes: dict[str, Any], why: AwakeReason) -> None:
     answer = decide(facts(sleeping(**changes)))
     assert isinstance(answer, StayAwake)
     assert answer.why is why
 
 
 def test_a_wish_alone_does_not_keep_a_home_from_being_archived() -> None:
-    assert isinstance(decide(facts(sleeping(wished_at=NOW))), GoDown)
+    assert isinstance(decide(facts(sleeping(wished_at=NOW))), GoToSleep)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torpor.domain.errors import Refused
-from torpor.domain.limits import RETRY_AFTER_S, RunningLimits, RunningNow, admit
+from torpor.domain.limits import RETRY_AFTER_S, RunningCounts, RunningLimits, admit
 
 counts = st.integers(min_value=0, max_value=200)
 
@@ -16,7 +16,7 @@ def test_the_defaults_are_two_for_a_user_and_a_hundred_overall() -> None:
 
 @given(counts, counts, counts, counts)
 def test_admitted_exactly_while_both_limits_have_room(of_user: int, overall: int, per_user: int, allowed: int) -> None:
-    running, limits = RunningNow(of_user, overall), RunningLimits(per_user, allowed)
+    running, limits = RunningCounts(of_user, overall), RunningLimits(per_user, allowed)
     if of_user + 1 <= per_user and overall + 1 <= allowed:
         admit(running, limits)
         return
@@ -29,13 +29,13 @@ def test_admitted_exactly_while_both_limits_have_room(of_user: int, overall: int
 @pytest.mark.parametrize(
     ("running", "limit", "allowed"),
     [
-        (RunningNow(of_user=2, overall=2), "max_running_per_user", 2),
-        (RunningNow(of_user=0, overall=100), "max_running_global", 100),
+        (RunningCounts(of_user=2, overall=2), "max_running_per_user", 2),
+        (RunningCounts(of_user=0, overall=100), "max_running_global", 100),
         # What the user can change comes first.
-        (RunningNow(of_user=2, overall=100), "max_running_per_user", 2),
+        (RunningCounts(of_user=2, overall=100), "max_running_per_user", 2),
     ],
 )
-def test_a_refusal_says_which_limit(running: RunningNow, limit: str, allowed: int) -> None:
+def test_a_refusal_says_which_limit(running: RunningCounts, limit: str, allowed: int) -> None:
     with pytest.raises(Refused) as refused:
         admit(running, RunningLimits())
     assert (refused.value.context["limit"], refused.value.context["allowed"]) == (limit, allowed)

@@ -13,21 +13,21 @@ from torpor.domain.retention import (
     IS_ORPHAN,
     WORDS,
     Action,
-    Decision,
-    Fate,
-    Holder,
-    Mark,
+    ArchiveDecision,
+    GcArchive,
+    GcPolicy,
+    GcWorkspace,
+    OrphanMark,
     Retention,
-    Stored,
-    Terms,
-    Why,
+    RetentionClass,
+    RetentionReason,
     are_marks_stale,
     decide,
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RETENTION = Retention(keep=2, grace=timedelta(hours=2), undelete_grace=timedelta(days=7))
-LIVING = Holder(
+LIVING = GcWorkspace(
     id="ws",
     name="demo",
     archive_key=None,
@@ -45,18 +45,18 @@ def ago(**parts: float) -> datetime:
     return NOW - timedelta(**parts)
 
 
-def archive(name: str, *, proven: float | None, **more: Any) -> Stored:
+def archive(name: str, *, proven: float | None, **more: Any) -> GcArchive:
     """Proven so many hours ago; None: left over."""
     proven_at = None if proven is None else ago(hours=proven)
-    return Stored(key=f"ws/{name}", op_id=name, size_bytes=10, proven_at=proven_at, **more)
+    return GcArchive(key=f"ws/{name}", op_id=name, size_bytes=10, proven_at=proven_at, **more)
 
 
-def decided(holder: Holder, *archives: Stored, are_marks_stale: bool = False) -> dict[str, Decision]:
+def decided(holder: GcWorkspace, *archives: GcArchive, are_marks_stale: bool = False) -> dict[str, ArchiveDecision]:
     found = decide(holder, archives, RETENTION, NOW, are_marks_stale=are_marks_stale)
     return {one.archive.op_id: one for one in found}
 
 
-def reasons(holder: Holder, *archives: Stored) -> dict[str, Why]:
+def reasons(holder: GcWorkspace, *archives: GcArchive) -> dict[str, RetentionReason]:
     return {name: one.why for name, one in decided(holder, *archives).items()}
 
 
@@ -64,12 +64,12 @@ def reasons(holder: Holder, *archives: Stored) -> dict[str, Why]:
 
 
 def test_every_reason_has_its_words_and_its_outcome() -> None:
-    assert WORDS.keys() == IS_ORPHAN.keys() == set(Why)
-    assert ACTION.keys() == set(Fate)
-    assert all(row.keys() == set(Mark) for row in ACTION.values())
+    assert WORDS.keys() == IS_ORPHAN.keys() == set(RetentionReason)
+    assert ACTION.keys() == set(RetentionClass)
+    assert all(row.keys() == set(OrphanMark) for row in ACTION.values())
 
 
-def is_needed(this: Stored, holder: Holder, newer: int) -> bool:
+def is_needed(this: GcArchive, holder: GcWorkspace, newer: int) -> bool:
     """The rule of workspaces.md, section 12, told the other way round."""
     is_given_up = holder.is_purged or (
         holder.deleted_at is not None
@@ -143,7 +143,7 @@ def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
         if removing_since is None:
             since = NOW if stale or orphan_since is None else orphan_since
             assert found.goes_at == (None if is_wanted else since + RETENTION.grace)
-    assert {why for why, _ in seen} == set(Why)
+    assert {why for why, _ in seen} == set(RetentionReason)
     assert {action for _, action in seen} == set(Action)
 
 
@@ -153,45 +153,55 @@ def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
 def test_a_living_workspace_keeps_its_last_ones_and_what_it_points_at() -> None:
     holder = replace(LIVING, archive_key="ws/d", op_id="elsewhere")
     kept = [archive(name, proven=hours) for hours, name in enumerate("abcd")]
-    assert reasons(holder, *kept) == {"a": Why.RECENT, "b": Why.RECENT, "c": Why.SUPERSEDED, "d": Why.POINTED_AT}
+    assert reasons(holder, *kept) == {
+        "a": RetentionReason.RECENT,
+        "b": RetentionReason.RECENT,
+        "c": RetentionReason.SUPERSEDED,
+        "d": RetentionReason.POINTED_AT,
+    }
 
 
 def test_the_last_ones_are_told_apart_when_they_were_proven_at_the_same_moment() -> None:
     same = [archive(name, proven=1) for name in "abcd"]
     for order in (same, same[::-1]):
         found = reasons(LIVING, *order)
-        assert sorted(name for name, why in found.items() if why is Why.RECENT) == ["c", "d"]
+        assert sorted(name for name, why in found.items() if why is RetentionReason.RECENT) == ["c", "d"]
 
 
 def test_what_the_store_has_lost_takes_nobodys_place() -> None:
     lost = [archive("a", proven=1, is_there=False), archive("b", proven=2, is_there=False)]
     there = [archive("c", proven=3), archive("d", proven=4), archive("e", proven=5)]
     found = reasons(LIVING, *lost, *there)
-    assert [name for name, why in found.items() if why is Why.SUPERSEDED] == ["e"]
+    assert [name for name, why in found.items() if why is RetentionReason.SUPERSEDED] == ["e"]
 
 
 def test_what_is_going_takes_nobodys_place() -> None:
     going = archive("a", proven=1, orphan_since=ago(hours=9), removing_since=ago(hours=3))
     found = reasons(LIVING, going, archive("b", proven=2), archive("c", proven=3), archive("d", proven=4))
-    assert found == {"a": Why.GOING, "b": Why.RECENT, "c": Why.RECENT, "d": Why.SUPERSEDED}
+    assert found == {
+        "a": RetentionReason.GOING,
+        "b": RetentionReason.RECENT,
+        "c": RetentionReason.RECENT,
+        "d": RetentionReason.SUPERSEDED,
+    }
 
 
 def test_a_deletion_that_is_not_over_gives_up_nothing() -> None:
     deleting = replace(LIVING, archive_key="ws/a", deleted_at=ago(days=30))
-    assert reasons(deleting, archive("a", proven=900)) == {"a": Why.CAN_BE_UNDELETED}
-    for days, why in ((6, Why.CAN_BE_UNDELETED), (8, Why.EXPIRED)):
+    assert reasons(deleting, archive("a", proven=900)) == {"a": RetentionReason.CAN_BE_UNDELETED}
+    for days, why in ((6, RetentionReason.CAN_BE_UNDELETED), (8, RetentionReason.EXPIRED)):
         gone = replace(deleting, gone_at=ago(days=days))
         assert reasons(gone, archive("a", proven=900)) == {"a": why}
         # Taken back, and not looked at since.
-        assert reasons(replace(gone, deleted_at=None), archive("a", proven=900)) == {"a": Why.POINTED_AT}
+        assert reasons(replace(gone, deleted_at=None), archive("a", proven=900)) == {"a": RetentionReason.POINTED_AT}
 
 
 def test_a_purge_gives_up_everything_but_what_is_being_read() -> None:
     purged = replace(LIVING, archive_key="ws/a", op_id="b", deleted_at=ago(hours=1), is_purged=True, is_in_error=True)
     both = (archive("a", proven=1), archive("b", proven=2))
-    assert reasons(purged, *both) == {"a": Why.PURGED, "b": Why.PURGED}
+    assert reasons(purged, *both) == {"a": RetentionReason.PURGED, "b": RetentionReason.PURGED}
     restoring = replace(purged, op_id="restoring", under_way=frozenset({"restoring"}))
-    assert reasons(restoring, *both) == {"a": Why.UNDER_WAY, "b": Why.PURGED}
+    assert reasons(restoring, *both) == {"a": RetentionReason.UNDER_WAY, "b": RetentionReason.PURGED}
 
 
 def test_an_error_protects_every_archive_and_takes_back_marks() -> None:
@@ -199,15 +209,15 @@ def test_an_error_protects_every_archive_and_takes_back_marks() -> None:
     archives = [archive(str(number), proven=number) for number in range(9)]
     marked = archive("marked", proven=99, orphan_since=ago(hours=1))
     found = decided(in_error, *archives, marked)
-    assert {one.why for one in found.values()} == {Why.IN_ERROR}
+    assert {one.why for one in found.values()} == {RetentionReason.IN_ERROR}
     assert found["marked"].action is Action.CLEAR
 
 
 def test_what_is_left_over_takes_nobodys_place_and_is_never_gone_back_to() -> None:
     left_over = [archive(f"left-{number}", proven=None, orphan_since=ago(hours=1)) for number in range(5)]
     found = decided(LIVING, *left_over, archive("a", proven=1), archive("b", proven=2))
-    assert {one.why for name, one in found.items() if name.startswith("left")} == {Why.LEFT_OVER}
-    assert (found["a"].why, found["b"].why) == (Why.RECENT, Why.RECENT)
+    assert {one.why for name, one in found.items() if name.startswith("left")} == {RetentionReason.LEFT_OVER}
+    assert (found["a"].why, found["b"].why) == (RetentionReason.RECENT, RetentionReason.RECENT)
     in_error = decided(replace(LIVING, is_in_error=True), *left_over)
     assert {one.action for one in in_error.values()} == {Action.WAIT}
 
@@ -215,9 +225,9 @@ def test_what_is_left_over_takes_nobodys_place_and_is_never_gone_back_to() -> No
 @pytest.mark.parametrize(("hours_ago", "is_stale"), [(None, True), (0, False), (2.9, False), (3.1, True), (-0.1, True)])
 def test_marks_count_while_collections_are_regular(hours_ago: float | None, is_stale: bool) -> None:
     ended_at = None if hours_ago is None else ago(hours=hours_ago)
-    assert are_marks_stale(ended_at, Terms(RETENTION, every=timedelta(hours=1)), NOW) is is_stale
+    assert are_marks_stale(ended_at, GcPolicy(RETENTION, every=timedelta(hours=1)), NOW) is is_stale
     # Where the grace period is longer than three intervals, it counts.
-    assert are_marks_stale(ended_at, Terms(RETENTION, every=timedelta(minutes=1)), NOW) is (is_stale or hours_ago == 2.9)
+    assert are_marks_stale(ended_at, GcPolicy(RETENTION, every=timedelta(minutes=1)), NOW) is (is_stale or hours_ago == 2.9)
 
 
 @pytest.mark.parametrize(("hours", "action"), [(1.99, Action.WAIT), (2, Action.WAIT), (2.01, Action.REMOVE)])

@@ -7,14 +7,14 @@ import pytest
 
 from tests.support.builders import NOW, error, later, workspace
 from torpor.domain.errors import Reason
-from torpor.domain.idle import Because, BusSays, Facts, WorkLease
+from torpor.domain.idle import AwakeReason, IdleFacts, UseReport, WorkLease
 from torpor.domain.records import Workspace
 from torpor.domain.sleep_warning import ENDS_BY_TIME, NO_NEWS_S, is_news, sleeps_at, warning_s
 from torpor.domain.states import Operation, Phase, Wish
 
 LEASE_S = 30.0
 TTL_S = 1800
-REMEMBERS = BusSays(0, None, 1e9)
+REMEMBERS = UseReport(0, None, 1e9)
 
 
 def running(used_s_ago: float, **changes: Any) -> Workspace:
@@ -23,9 +23,9 @@ def running(used_s_ago: float, **changes: Any) -> Workspace:
     return workspace(**({"phase": Phase.RUNNING, "standby_ttl_s": TTL_S} | times | changes))
 
 
-def warned(row: Workspace, *, bus: BusSays | None = REMEMBERS, holds_s: tuple[float, ...] = ()) -> datetime | None:
+def warned(row: Workspace, *, bus: UseReport | None = REMEMBERS, holds_s: tuple[float, ...] = ()) -> datetime | None:
     leases = tuple(WorkLease("lease", "w", "a long build", "ada", later(-60), later(one)) for one in holds_s)
-    return sleeps_at(Facts(row, leases, bus, LEASE_S, NOW))
+    return sleeps_at(IdleFacts(row, leases, bus, LEASE_S, NOW))
 
 
 @pytest.mark.parametrize(("ttl_s", "ahead_s"), [(86_400, 300), (900, 300), (600, 200), (60, 20), (3, 1)])
@@ -38,32 +38,32 @@ def test_five_minutes_ahead_or_a_third_of_the_ttl(ttl_s: int, ahead_s: float) ->
 def test_the_last_reason_to_end_says_when() -> None:
     near = running(TTL_S - 60)
     assert warned(near) == later(60)
-    assert warned(near, bus=BusSays(0, 100, 1e9)) == later(100)
+    assert warned(near, bus=UseReport(0, 100, 1e9)) == later(100)
     assert warned(near, holds_s=(30, 200)) == later(200)
-    assert warned(near, bus=BusSays(0, 301, 1e9)) is None, "it was used since the row was written"
+    assert warned(near, bus=UseReport(0, 301, 1e9)) is None, "it was used since the row was written"
     assert warned(near, holds_s=(3600,)) is None
 
 
 def test_a_bus_that_forgot_warns_only_once_it_knows_every_connection() -> None:
     near = running(TTL_S - 60)
     for memory_s in (0, 1, LEASE_S, TTL_S + LEASE_S - 301):
-        assert warned(near, bus=BusSays(0, None, memory_s)) is None
-    assert warned(near, bus=BusSays(0, None, TTL_S + LEASE_S - 200)) == later(200)
+        assert warned(near, bus=UseReport(0, None, memory_s)) is None
+    assert warned(near, bus=UseReport(0, None, TTL_S + LEASE_S - 200)) == later(200)
     assert warned(near, bus=None) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "bus"),
     [
-        ({}, BusSays(1, None, 1e9)),
-        ({}, BusSays(0, None, 1e9, "the command 'make' runs in a terminal")),
+        ({}, UseReport(1, None, 1e9)),
+        ({}, UseReport(0, None, 1e9, "the command 'make' runs in a terminal")),
         ({"error": error(Reason.ACTION_FAILED)}, REMEMBERS),
         ({"operation": Operation.STOPPING}, REMEMBERS),
         ({"desired_state": Wish.STANDBY}, REMEMBERS),
         ({"phase": Phase.STANDBY, "desired_state": Wish.STANDBY, "archive_ttl_s": 1}, REMEMBERS),
     ],
 )
-def test_what_is_not_about_to_be_stopped_is_not_warned(changes: dict[str, Any], bus: BusSays) -> None:
+def test_what_is_not_about_to_be_stopped_is_not_warned(changes: dict[str, Any], bus: UseReport) -> None:
     assert warned(running(TTL_S - 60), bus=REMEMBERS) is not None
     assert warned(running(TTL_S - 60, **changes), bus=bus) is None
     assert warned(running(TTL_S + 60, **changes), bus=bus) is None
@@ -75,7 +75,9 @@ def test_a_stop_that_is_due_stands_as_it_was_announced_and_a_late_warning_is_giv
 
 
 def test_a_reason_that_nothing_ends_is_not_among_those_that_end_by_time() -> None:
-    assert ENDS_BY_TIME.isdisjoint({Because.CONNECTED, Because.BUSY, Because.IN_TROUBLE, Because.BUS_OUT, Because.NO_STEP})
+    assert ENDS_BY_TIME.isdisjoint(
+        {AwakeReason.CONNECTED, AwakeReason.BUSY, AwakeReason.IN_TROUBLE, AwakeReason.BUS_OUT, AwakeReason.NO_STEP}
+    )
 
 
 def test_a_few_seconds_are_no_news() -> None:

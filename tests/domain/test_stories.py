@@ -13,7 +13,7 @@ from torpor.domain.effects import BeforeSleep, MakeHome, Pack, Restore, Start, S
 from torpor.domain.errors import Reason
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
 from torpor.domain.reconcile import reconcile
-from torpor.domain.records import Broke, ProviderOut, Report, SaidDone, SeenContainer
+from torpor.domain.records import EffectDone, EffectFailed, ObservedContainer, ProviderOutage, Report
 from torpor.domain.settle import Progress
 from torpor.domain.states import (
     HealthStatus,
@@ -27,9 +27,9 @@ from torpor.domain.states import (
     WishOrigin,
 )
 
-FAILS = Broke(Reason.ACTION_FAILED, "it did not work")
-OUT = ProviderOut(Outage.ARCHIVE_STORE, "no answer")
-UNREACHABLE = Broke(Reason.UNREACHABLE, "connection refused")
+FAILS = EffectFailed(Reason.ACTION_FAILED, "it did not work")
+OUT = ProviderOutage(Outage.ARCHIVE_STORE, "no answer")
+UNREACHABLE = EffectFailed(Reason.UNREACHABLE, "connection refused")
 
 
 def place(world: World) -> tuple[int, int]:
@@ -578,7 +578,7 @@ def test_one_new_wish_is_enough_even_if_stopping_it_failed_before() -> None:
     world.homes.clear()
     world.run()
     world.wish(Wish.STANDBY)
-    world.befall(Broke(Reason.IMAGE_PULL_FAILED, "an odd thing to say of a stop"))
+    world.befall(EffectFailed(Reason.IMAGE_PULL_FAILED, "an odd thing to say of a stop"))
     world.run()
     assert world.reason is Reason.IMAGE_PULL_FAILED
     world.wish(Wish.STANDBY)
@@ -616,7 +616,7 @@ def test_archiving_times_out_after_storing_its_key_and_what_is_done_since_is_arc
 def test_a_read_back_mismatch_takes_a_new_op_id_and_counts_its_attempts_and_progress_from_there() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
-    world.befall(Broke(Reason.ACTION_FAILED, "not what was written", wants_new_op_id=True))
+    world.befall(EffectFailed(Reason.ACTION_FAILED, "not what was written", wants_new_op_id=True))
     world.tick()
     first = world.row.op_id
     world.tick(Progress(50, 100))
@@ -636,7 +636,7 @@ def test_a_container_that_appears_while_archiving_is_stopped_and_its_work_archiv
     while not isinstance(world.tick(), Store):
         pass
     # A start that a deposed controller had ordered long ago.
-    world.container = SeenContainer(1, 1, ready=True)
+    world.container = ObservedContainer(1, 1, ready=True)
     world.work("written after the archive was made")
     world.run()
     assert world.history() == ["ARCHIVING TURNED", "STOPPING DONE", "ARCHIVING DONE"]
@@ -905,7 +905,7 @@ def test_mismatch_after_mismatch_is_exceeded() -> None:
 def test_what_is_terminal_is_not_retried() -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
-    world.befall(Broke(Reason.IMAGE_PULL_FAILED, "no such image"))
+    world.befall(EffectFailed(Reason.IMAGE_PULL_FAILED, "no such image"))
     world.run_until_rest()
     assert (world.history(), world.reason) == (["STARTING FAILED ImagePullFailed"], Reason.IMAGE_PULL_FAILED)
 
@@ -1116,10 +1116,10 @@ def test_without_a_command_an_automatic_stop_is_as_any_other() -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        Broke(Reason.ACTION_FAILED, "oh"),
-        Broke(Reason.UNREACHABLE, "oh"),
-        Broke(Reason.DATA_LOST, "oh"),
-        ProviderOut(Outage.RUNTIME, ""),
+        EffectFailed(Reason.ACTION_FAILED, "oh"),
+        EffectFailed(Reason.UNREACHABLE, "oh"),
+        EffectFailed(Reason.DATA_LOST, "oh"),
+        ProviderOutage(Outage.RUNTIME, ""),
     ],
 )
 def test_whatever_becomes_of_before_sleep_the_stop_goes_on_and_no_failure_is_counted(report: Report) -> None:
@@ -1167,7 +1167,7 @@ def test_a_workspace_that_is_wished_to_run_during_before_sleep_is_not_stopped() 
 
 def test_once_the_stop_itself_has_begun_it_runs_to_its_end() -> None:
     world = about_to_sleep()
-    world.befall(SaidDone(), Fate.HANGS)
+    world.befall(EffectDone(), Fate.HANGS)
     world.run()
     assert world.row.stage is Stage.CALL
     world.wish(Wish.RUNNING, origin=WishOrigin.WAKE)
@@ -1181,7 +1181,7 @@ def test_before_sleep_that_has_begun_may_end_though_a_user_asks_for_a_stop(wish:
     world.run()
     world.wish(wish)
     assert isinstance(world.tick(), Rest), "a command that is ended in the middle may leave a mess"
-    world.in_flight, world.report = False, SaidDone()
+    world.in_flight, world.report = False, EffectDone()
     world.run()
     assert world.container is None
     assert world.effects[:2] == [STASHED, Stop()]
@@ -1200,7 +1200,7 @@ def test_another_controller_runs_before_sleep_again_once() -> None:
 
 def test_a_stop_that_is_tried_again_does_not_run_before_sleep_again() -> None:
     world = about_to_sleep()
-    world.befall(SaidDone(), Broke(Reason.ACTION_FAILED, "oh"))
+    world.befall(EffectDone(), EffectFailed(Reason.ACTION_FAILED, "oh"))
     world.run_until_rest()
     assert world.effects == [STASHED, Stop(), Stop()]
     assert world.row.phase is Phase.STANDBY
@@ -1219,7 +1219,7 @@ def test_a_program_that_ends_during_before_sleep_needs_no_stop() -> None:
     world.befall(Fate.HANGS)
     world.run()
     world.program_ends(0)
-    world.in_flight, world.report = False, SaidDone()
+    world.in_flight, world.report = False, EffectDone()
     world.run()
     assert (world.row.phase, world.row.operation) == (Phase.STANDBY, Operation.NONE)
     assert world.effects == [STASHED]

@@ -15,12 +15,12 @@ from torpor.domain.judge import judge
 from torpor.domain.records import (
     CONDITION_NAMES,
     NOT_OBSERVED,
-    Condition,
     Conditions,
     Observation,
-    SeenVolume,
+    ObservedVolume,
     Verdict,
     Workspace,
+    WorkspaceCondition,
 )
 from torpor.domain.states import LEVEL, Operation, Phase, Stage, Wish
 from torpor.domain.transitions import (
@@ -30,20 +30,20 @@ from torpor.domain.transitions import (
     NEXT_OPERATION,
     STANDS_ON,
     TURNS,
-    Standing,
-    may_turn,
-    standing,
+    DetailedPhase,
+    detailed_phase,
+    may_cancel,
 )
-from torpor.domain.tuning import TIMEOUTS_S, Knobs
+from torpor.domain.tuning import TIMEOUTS_S, Tuning
 
-O, S, W = Operation, Standing, Wish  # noqa: E741 - the tables below are read as tables
+O, S, W = Operation, DetailedPhase, Wish  # noqa: E741 - the tables below are read as tables
 UNDER_WAY = [operation for operation in Operation if operation is not O.NONE]
 
 # ── total ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_standing_and_wish_has_its_next_operation() -> None:
-    assert {(s, w) for s, row in NEXT_OPERATION.items() for w in row} == {(s, w) for s in Standing for w in Wish}
+    assert {(s, w) for s, row in NEXT_OPERATION.items() for w in row} == {(s, w) for s in DetailedPhase for w in Wish}
 
 
 def test_every_operation_and_wish_says_when_it_may_turn() -> None:
@@ -56,7 +56,7 @@ def test_every_operation_has_its_cell(table: dict[Operation, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [NEXT_EFFECT, TIMEOUTS_S, Knobs().timeouts_s], ids=["NEXT_EFFECT", "TIMEOUTS_S", "Knobs.timeouts_s"]
+    "table", [NEXT_EFFECT, TIMEOUTS_S, Tuning().timeouts_s], ids=["NEXT_EFFECT", "TIMEOUTS_S", "Knobs.timeouts_s"]
 )
 def test_every_operation_but_none_has_its_cell(table: dict[Operation, object]) -> None:
     assert set(table) == set(UNDER_WAY)
@@ -102,7 +102,7 @@ NEIGHBOURS = {(0, 5), (5, 10), (10, 20), (0, 10)}
 @pytest.mark.parametrize("start", LEVEL)
 def test_a_path_ends_at_the_wish_by_neighbouring_steps_and_never_goes_up_and_then_down(start: Phase, wish: Wish) -> None:
     path = [start]
-    while (operation := NEXT_OPERATION[Standing[path[-1].name]][wish]) is not O.NONE:
+    while (operation := NEXT_OPERATION[DetailedPhase[path[-1].name]][wish]) is not O.NONE:
         path.append(LEADS_TO[path[-1], operation])
         assert len(path) <= len(LEVEL), f"no end: {path}"
     levels = [LEVEL[phase] for phase in path]
@@ -133,14 +133,16 @@ def test_the_next_operation_is_the_one_of_section_4() -> None:
     header, *lines = PLAN.strip().splitlines()
     wishes = [Wish(word) for word in header.split()]
     expected = {
-        Standing[name]: {wish: O.NONE if cell == "-" else Operation(cell) for wish, cell in zip(wishes, cells, strict=True)}
+        DetailedPhase[name]: {
+            wish: O.NONE if cell == "-" else Operation(cell) for wish, cell in zip(wishes, cells, strict=True)
+        }
         for name, *cells in map(str.split, lines)
     }
     assert expected == NEXT_OPERATION
 
 
 WHOLE, HALF, UNMARKED = whole(3), half_made(3), unmarked(3)
-NO_HOME = SeenVolume(3, None, True, "the home's folder is missing: /volumes/3/home", has_home=False)
+NO_HOME = ObservedVolume(3, None, True, "the home's folder is missing: /volumes/3/home", has_home=False)
 STARTING_UP, READY = container(3, 7, ready=False), container(3, 7)
 COVERING, OLDER = archive(3, 7), archive(2, 6)
 AT_HOME = {"generation": 3, "revision": 7, "home_seen": True}
@@ -170,9 +172,9 @@ AT_HOME = {"generation": 3, "revision": 7, "home_seen": True}
         ({"desired_state": W.DELETED}, seen(HALF), S.DELETING),
     ],
 )
-def test_where_a_workspace_stands(row: dict[str, object], what: Observation, expected: Standing) -> None:
+def test_where_a_workspace_stands(row: dict[str, object], what: Observation, expected: DetailedPhase) -> None:
     w = workspace(**({"generation": 3, "revision": 7} | row))
-    assert standing(w, judge(w, what, look().now)) is expected
+    assert detailed_phase(w, judge(w, what, look().now)) is expected
 
 
 # ── section 5: done when observed, deadlines ──────────────────────────────────────────────────────────────────────────
@@ -300,7 +302,7 @@ def test_an_operation_turns_at_the_safe_points_of_section_6(
     wish, purge = WISHES[column]
     row = workspace(operation=operation, desired_state=wish, purge=purge, **AT_HOME, archive=COVERING if is_archived else OLDER)
     expected = {NO: False, YES: True, BEFORE: not is_archived, ASKED: stage is Stage.BEFORE_SLEEP}
-    assert may_turn(replace(row, stage=stage)) is expected[SAFE_POINTS[operation][column]]
+    assert may_cancel(replace(row, stage=stage)) is expected[SAFE_POINTS[operation][column]]
 
 
 # ── section 7: errors ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -346,9 +348,9 @@ def test_provider_codes_mean_what_section_7_says() -> None:
 # ── section 3: judge ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 TIMED_OUT = error(Reason.TIMEOUT)
-SEEN_MISSING = replace(NOT_OBSERVED, volume_ready=Condition(False, "Missing"))
-SEEN_UNMARKED = replace(NOT_OBSERVED, volume_ready=Condition(False, "Unmarked"))
-SEEN_ADRIFT = replace(NOT_OBSERVED, container_ready=Condition(False, "WithoutVolume"))
+SEEN_MISSING = replace(NOT_OBSERVED, volume_ready=WorkspaceCondition(False, "Missing"))
+SEEN_UNMARKED = replace(NOT_OBSERVED, volume_ready=WorkspaceCondition(False, "Unmarked"))
+SEEN_ADRIFT = replace(NOT_OBSERVED, container_ready=WorkspaceCondition(False, "WithoutVolume"))
 
 
 @pytest.mark.parametrize(

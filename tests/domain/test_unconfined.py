@@ -11,15 +11,15 @@ from torpor.domain.errors import Refused
 from torpor.domain.unconfined import (
     CONFINED,
     ControllerConfinement,
-    Missing,
+    MissingProtection,
     admit_controller,
-    admit_stranger,
+    admit_sign_in,
     admit_user,
     port_warnings,
 )
 
-FILES = Missing("files and processes", "bubblewrap is not installed", "apt-get install bubblewrap")
-NETWORK = Missing("network", "needs bubblewrap", "")
+FILES = MissingProtection("files and processes", "bubblewrap is not installed", "apt-get install bubblewrap")
+NETWORK = MissingProtection("network", "needs bubblewrap", "")
 UNCONFINED = ControllerConfinement((FILES, NETWORK))
 ACCEPTED = ControllerConfinement((FILES, NETWORK), is_accepted=True)
 KINDS = (CONFINED, ACCEPTED, UNCONFINED, ControllerConfinement((NETWORK,)))
@@ -32,7 +32,7 @@ def test_several_users_need_confinement_or_acceptance_everywhere(
 ) -> None:
     is_allowed = users <= 1 or all(one in (CONFINED, ACCEPTED) for one in controllers)
     assert admits(partial(admit_user, users, controllers, failed="user 'eve' was not created")) is is_allowed
-    assert admits(partial(admit_stranger, users, controllers)) is is_allowed
+    assert admits(partial(admit_sign_in, users, controllers)) is is_allowed
     assert all(admits(partial(admit_controller, users, one)) for one in controllers) is is_allowed
 
 
@@ -63,7 +63,7 @@ def test_a_remedy_that_includes_another_is_enough() -> None:
 
 def test_a_stranger_does_not_learn_what_is_missing() -> None:
     with pytest.raises(Refused) as refused:
-        admit_stranger(2, (UNCONFINED,))
+        admit_sign_in(2, (UNCONFINED,))
     assert "for one user" in refused.value.message
     assert not any(part in repr(vars(refused.value)) for part in (FILES.what, FILES.why, FILES.remedy, NETWORK.what))
 

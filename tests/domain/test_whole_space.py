@@ -36,9 +36,9 @@ from torpor.domain.planner import (
     Again,
     Begin,
     Cancel,
+    Circumstances,
     Finish,
     GiveUp,
-    Look,
     Recover,
     Rest,
     Run,
@@ -49,21 +49,21 @@ from torpor.domain.planner import (
 from torpor.domain.reconcile import Decision, reconcile
 from torpor.domain.records import (
     NOT_OBSERVED,
-    Broke,
-    Condition,
     Conditions,
-    Ended,
-    ErrorInfo,
+    EffectDone,
+    EffectFailed,
     Observation,
-    Overtaken,
-    Proved,
-    ProviderOut,
+    ObservedContainer,
+    ObservedVolume,
+    ProgramExit,
+    ProvenArchive,
+    ProviderOutage,
     Recovery,
     Report,
-    SaidDone,
-    SeenContainer,
-    SeenVolume,
+    StaleEpoch,
     Workspace,
+    WorkspaceCondition,
+    WorkspaceError,
 )
 from torpor.domain.states import Operation, Outage, Phase, Stage, Wish, WishOrigin
 
@@ -79,19 +79,19 @@ WISHES = (
     (Wish.DELETED, later(-5), False),
     (Wish.DELETED, later(-5), True),
 )
-HOMES: tuple[SeenVolume | None, ...] = (None, half_made(GENERATION), unmarked(GENERATION), whole(GENERATION))
-OLDER_VOLUMES: tuple[SeenVolume | None, ...] = (
+HOMES: tuple[ObservedVolume | None, ...] = (None, half_made(GENERATION), unmarked(GENERATION), whole(GENERATION))
+OLDER_VOLUMES: tuple[ObservedVolume | None, ...] = (
     None,
     half_made(GENERATION - 1),
     whole(GENERATION - 1),
     unmarked(GENERATION - 1),
 )
-REMAINS = container(GENERATION, REVISION - 1, ended=Ended(0, "before"))
-CONTAINERS: tuple[SeenContainer | None, ...] = (
+REMAINS = container(GENERATION, REVISION - 1, ended=ProgramExit(0, "before"))
+CONTAINERS: tuple[ObservedContainer | None, ...] = (
     None,
     container(GENERATION, REVISION, ready=False),
     container(GENERATION, REVISION),
-    container(GENERATION, REVISION, ended=Ended(1, "oh")),
+    container(GENERATION, REVISION, ended=ProgramExit(1, "oh")),
     REMAINS,
     container(GENERATION - 1, REVISION - 1),
 )
@@ -99,19 +99,19 @@ ARCHIVES = (None, archive(GENERATION, REVISION), archive(GENERATION - 1, REVISIO
 WISH_VERSION = 5
 SAME, OLDER = WISH_VERSION, WISH_VERSION - 1
 REPORTS: tuple[Report, ...] = (
-    SaidDone(),
+    EffectDone(),
     proved(GENERATION, REVISION),
-    *(Broke(reason, "broke", wants_new_op_id=False) for reason in Reason),
-    Broke(Reason.ACTION_FAILED, "read back, and it is not the same", wants_new_op_id=True),
-    ProviderOut(Outage.ARCHIVE_STORE, "no answer"),
-    ProviderOut(Outage.RUNTIME, "no answer"),
+    *(EffectFailed(reason, "broke", wants_new_op_id=False) for reason in Reason),
+    EffectFailed(Reason.ACTION_FAILED, "read back, and it is not the same", wants_new_op_id=True),
+    ProviderOutage(Outage.ARCHIVE_STORE, "no answer"),
+    ProviderOutage(Outage.RUNTIME, "no answer"),
 )
 PACKING = (Operation.ARCHIVING, Operation.CREATE_EMPTY_ARCHIVE)
 UNDER_WAY = tuple(operation for operation in Operation if operation is not Operation.NONE)
 
-MISSING = replace(NOT_OBSERVED, volume_ready=Condition(False, "Missing", "", later(-9)))
-UNMARKED = replace(NOT_OBSERVED, volume_ready=Condition(False, "Unmarked", "", later(-9)))
-WITHOUT_VOLUME = replace(NOT_OBSERVED, container_ready=Condition(False, "WithoutVolume", "", later(-9)))
+MISSING = replace(NOT_OBSERVED, volume_ready=WorkspaceCondition(False, "Missing", "", later(-9)))
+UNMARKED = replace(NOT_OBSERVED, volume_ready=WorkspaceCondition(False, "Unmarked", "", later(-9)))
+WITHOUT_VOLUME = replace(NOT_OBSERVED, container_ready=WorkspaceCondition(False, "WithoutVolume", "", later(-9)))
 BOTH = replace(MISSING, container_ready=WITHOUT_VOLUME.container_ready)
 
 
@@ -127,7 +127,7 @@ def memories(row: Workspace, what: Observation) -> tuple[Conditions, ...]:
     )
 
 
-def observations(older_volumes: tuple[SeenVolume | None, ...]) -> Iterator[Observation]:
+def observations(older_volumes: tuple[ObservedVolume | None, ...]) -> Iterator[Observation]:
     for home, older, box in itertools.product(HOMES, older_volumes, CONTAINERS):
         yield Observation(frozenset(volume for volume in (home, older) if volume is not None), box)
 
@@ -136,7 +136,7 @@ def observations(older_volumes: tuple[SeenVolume | None, ...]) -> Iterator[Obser
 class Case:
     row: Workspace
     what: Observation
-    look: Look
+    look: Circumstances
     report: Report | None = None
 
     def decide(self) -> Decision:
@@ -169,15 +169,15 @@ def cases_before_sleep(row: Workspace, what: Observation) -> Iterator[Case]:
         yield case
         yield with_command(case)
         yield by_itself(case)
-    for report in (*REPORTS, Overtaken(7)):
-        if not isinstance(report, Proved):
+    for report in (*REPORTS, StaleEpoch(7)):
+        if not isinstance(report, ProvenArchive):
             yield by_itself(Case(replace(before, phase=Phase.RUNNING), what, look(), report))
 
 
 # ── nothing under way ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def errors_at_rest() -> Iterator[tuple[ErrorInfo | None, Recovery | None]]:
+def errors_at_rest() -> Iterator[tuple[WorkspaceError | None, Recovery | None]]:
     yield None, None
     for reason, version in itertools.product(Reason, (SAME, OLDER)):
         yield error(reason, wish_version=version), None
@@ -271,7 +271,7 @@ FAILED = tuple(error(Reason.ACTION_FAILED, is_terminal=False, wish_version=versi
 LATE, ELSEWHERE = look(201), look(epoch=2)
 
 
-def moments_of(row: Workspace) -> Iterator[tuple[Workspace, Look]]:
+def moments_of(row: Workspace) -> Iterator[tuple[Workspace, Circumstances]]:
     """Every stage of an operation, with every order of now, due_at and deadline_at, in this epoch and in another."""
     for now in (look(), LATE, ELSEWHERE):
         yield row, now
@@ -319,13 +319,13 @@ def cases_reported(row: Workspace, what: Observation) -> Iterator[Case]:
     if what.container not in CONTAINERS[:2]:
         return
     for report in REPORTS:
-        if isinstance(report, Proved) and row.operation not in PACKING:
+        if isinstance(report, ProvenArchive) and row.operation not in PACKING:
             continue
         yield Case(row, what, look(), report)
-        if isinstance(report, Broke) and report.reason is Reason.ACTION_FAILED:
+        if isinstance(report, EffectFailed) and report.reason is Reason.ACTION_FAILED:
             for info in FAILED:
                 yield Case(replace(row, error=info, error_count=3), what, look(), report)
-    yield Case(row, what, ELSEWHERE, SaidDone())
+    yield Case(row, what, ELSEWHERE, EffectDone())
 
 
 # ── what the schema refuses ───────────────────────────────────────────────────────────────────────────────────────────
@@ -367,7 +367,7 @@ def is_whole(row: Workspace, what: Observation) -> bool:
     return any(volume.generation == row.generation and volume.marker is not None for volume in what.volumes)
 
 
-def is_terminal(info: ErrorInfo | None) -> bool:
+def is_terminal(info: WorkspaceError | None) -> bool:
     return info is not None and info.is_terminal
 
 

@@ -30,17 +30,17 @@ from torpor.domain.planner import Cancel, Rest, Run, Step
 from torpor.domain.reconcile import reconcile
 from torpor.domain.records import (
     Archive,
-    Broke,
     Change,
-    Ended,
+    EffectDone,
+    EffectFailed,
     Marker,
     Observation,
-    Proved,
+    ObservedContainer,
+    ObservedVolume,
+    ProgramExit,
+    ProvenArchive,
     Recovery,
     Report,
-    SaidDone,
-    SeenContainer,
-    SeenVolume,
     Workspace,
 )
 from torpor.domain.settle import Progress
@@ -69,7 +69,7 @@ class World:
         self.foreign: set[int] = set()
         """Volumes whose marker names another workspace."""
         self.half_made: set[int] = set()
-        self.container: SeenContainer | None = None
+        self.container: ObservedContainer | None = None
         self.archives: dict[Archive, str] = {}
         self.fates: deque[Fate | Report] = deque()
         self.starts_ready = True
@@ -117,7 +117,7 @@ class World:
 
     def program_ends(self, exit_code: int = 1) -> None:
         assert self.container is not None
-        self.container = replace(self.container, ready=False, ended=Ended(exit_code, "its last words"))
+        self.container = replace(self.container, ready=False, ended=ProgramExit(exit_code, "its last words"))
 
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -131,7 +131,7 @@ class World:
     # ── the loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def observe(self) -> Observation:
-        volumes = {SeenVolume(generation, Marker(ID, generation, "")) for generation in self.homes}
+        volumes = {ObservedVolume(generation, Marker(ID, generation, "")) for generation in self.homes}
         volumes |= {half_made(generation) for generation in self.half_made}
         volumes |= {foreign(generation) for generation in self.foreign}
         volumes |= {unmarked(generation) for generation in self.unmarked}
@@ -204,7 +204,7 @@ class World:
                 assert isinstance(effect, MakeHome | Restore)
                 self.half_made.add(effect.generation)
             self.in_flight = fate is not Fate.LIES
-            self.report = SaidDone() if fate is Fate.LIES else None
+            self.report = EffectDone() if fate is Fate.LIES else None
         else:
             self.report = fate or self._carry_out(effect)
 
@@ -220,14 +220,14 @@ class World:
             case Restore(generation, archive, discard):
                 self._discard(discard)
                 if archive not in self.archives:
-                    return Broke(Reason.DATA_LOST, "no such archive", {"archive_key": str(archive.key)})
+                    return EffectFailed(Reason.DATA_LOST, "no such archive", {"archive_key": str(archive.key)})
                 self.homes[generation] = self.archives[archive]
             case AcceptHome(generation):
                 self.homes[generation] = self.unmarked.pop(generation)
             case Start(generation, revision):
                 assert generation in self.homes, "I16: a half-made volume is never started"
                 assert self.container is None or self.container.ended, "I2: at most one live container"
-                self.container = SeenContainer(generation, revision, ready=self.starts_ready)
+                self.container = ObservedContainer(generation, revision, ready=self.starts_ready)
             case BeforeSleep():
                 assert self.container is not None, "nothing runs in a container that is not there"
                 assert self.container.ended is None
@@ -237,11 +237,11 @@ class World:
                 assert self.container is None or self.container.ended
                 archive = Archive(key, generation, revision, f"root of {key}")
                 self.archives[archive] = self.homes[generation]
-                return Proved(archive, size_bytes=10, home_bytes=20)
+                return ProvenArchive(archive, size_bytes=10, home_bytes=20)
             case PackEmpty(key, generation, revision):
                 archive = Archive(key, generation, revision, f"root of {key}")
                 self.archives[archive] = EMPTY
-                return Proved(archive, size_bytes=1, home_bytes=0)
+                return ProvenArchive(archive, size_bytes=1, home_bytes=0)
             case DropHome(generation, archived_revision):
                 kept = [a for a in self.archives if (a.generation, a.revision) == (generation, archived_revision)]
                 assert self.homes.get(generation) in [self.archives[a] for a in kept], "I1: what is not archived is not removed"
@@ -256,7 +256,7 @@ class World:
                 self.half_made.clear()
             case _:
                 assert_never(effect)
-        return SaidDone()
+        return EffectDone()
 
     # ── what a story asks ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ import httpx2
 from websockets.exceptions import InvalidStatus
 
 from tests.e2e.turns import BUSY_TTL_S, LOOK_EVERY_S, OUTAGE, Watch, type_once, url
-from tests.support.relayed_nodes import Place
+from tests.support.relayed_nodes import RelayedNode
 from tests.support.waiting import until
 
 EFFECT_WITHIN_S = 60.0
@@ -56,23 +56,23 @@ class Effects:
 
     # ── in the leader ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _leader(self) -> Place:
+    async def _leader(self) -> RelayedNode:
         """The process that claims to lead, once one does."""
 
-        async def leader() -> Place | None:
+        async def leader() -> RelayedNode | None:
             for place in self._places.all:
                 if await place.node.leads():
                     return place
             return None
 
-        found: Place = await self._seen("one process leads", EFFECT_WITHIN_S, leader)
+        found: RelayedNode = await self._seen("one process leads", EFFECT_WITHIN_S, leader)
         return found
 
     async def _turn(self) -> None:
         """Idle watch, collector, events, signs of life and leases."""
         self._took("every loop turned twice more", await self._watch.until_all_turn(times=2, within_s=TURNS_WITHIN_S))
 
-    async def _counts(self, leader: Place) -> None:
+    async def _counts(self, leader: RelayedNode) -> None:
         """Its metrics count every workspace, a new one as well."""
         await self._watch.create(self._name("counted"))
 
@@ -85,13 +85,13 @@ class Effects:
 
     # ── in each process ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _controls(self, place: Place) -> None:
+    async def _controls(self, place: RelayedNode) -> None:
         """A new workspace of its shards runs."""
         name = self._name("new")
         await self._watch.create_at(place, name)
         await self._seen("a new workspace runs", EFFECT_WITHIN_S, lambda: self._watch.stands(name, "RUNNING"))
 
-    async def _keeps_awake(self, place: Place) -> None:
+    async def _keeps_awake(self, place: RelayedNode) -> None:
         """Neither a workspace with a connection nor one with requests is put to sleep, though their TTLs pass."""
         requested = self._name("requested")
         await self._watch.create(requested, ttl_s=BUSY_TTL_S)
@@ -109,7 +109,7 @@ class Effects:
             assert now == since, f"a workspace in use was put to sleep: {[dict(self._watch.rows[name]) for name in names]}"
             await asyncio.sleep(0.3)
 
-    async def _follows_routes(self, place: Place) -> None:
+    async def _follows_routes(self, place: RelayedNode) -> None:
         """A workspace that was renamed is not found by its old name any more, and by its new one at once."""
         old, new = self._name("old"), self._name("new-name")
         await self._watch.create(old)
@@ -121,7 +121,7 @@ class Effects:
 
         await self._seen("a rename reaches the proxy", HEARD_WITHIN_S, follows)
 
-    async def _hears_of_revocations(self, place: Place) -> None:
+    async def _hears_of_revocations(self, place: RelayedNode) -> None:
         """What is open by a token ends with it: a connection at the proxy and a stream at the API."""
         name = self._name("revoked")
         await self._watch.create(name)
@@ -141,7 +141,7 @@ class Effects:
     def _name(self, kind: str) -> str:
         return f"{kind}-{next(self._numbers)}"
 
-    async def _answers(self, place: Place, name: str) -> bool:
+    async def _answers(self, place: RelayedNode, name: str) -> bool:
         """Whether the program in this workspace answers a request through the proxy of this process."""
         headers = {**self._watch.headers(), "Host": f"{name}.localhost:{place.port}"}
         try:
@@ -149,10 +149,10 @@ class Effects:
         except OUTAGE:
             return False
 
-    async def _is_reached(self, place: Place, name: str, token: str | None = None) -> bool:
+    async def _is_reached(self, place: RelayedNode, name: str, token: str | None = None) -> bool:
         return await self._status(place, name, token) == REACHED
 
-    async def _status(self, place: Place, name: str, token: str | None = None) -> int:
+    async def _status(self, place: RelayedNode, name: str, token: str | None = None) -> int:
         """The status with which the proxy of this process answers a WebSocket for this workspace; 0 for none."""
         try:
             async with self._watch.connect(place, name, token) as connection:

@@ -13,8 +13,8 @@ from typing import Any
 import asyncpg
 
 from tests.support.cluster import Cluster
-from tests.support.relay import Link, Relay, Way
-from tests.support.relayed_nodes import Place, Places
+from tests.support.relay import Direction, Link, Relay
+from tests.support.relayed_nodes import RelayedNode, RelayedNodes
 from tests.support.waiting import until
 from torpor.bus import embedded as bus_embedded
 from torpor.bus.redis import Bus, pool_of
@@ -38,7 +38,7 @@ WHERE backend_type = 'client backend' AND application_name <> '{APPLICATION}' AN
 class Faults:
     """What can go wrong. Faults that last run in the background, so that others come meanwhile."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: RelayedNodes) -> None:
         self.counts: Counter[str] = Counter()
         self.last = "none yet"
         self._places = places
@@ -106,7 +106,7 @@ class Faults:
     async def silence_one(self, dice: random.Random) -> None:
         """A half-open connection: one or both directions are lost, and it is reset much later."""
         link, seconds = await self._link(dice), dice.uniform(1, 8)
-        link.freeze(*dice.choice(((), (Way.TO_SERVER,), (Way.TO_CLIENT,))))
+        link.freeze(*dice.choice(((), (Direction.TO_SERVER,), (Direction.TO_CLIENT,))))
         self._lasts(_later(seconds, link.cut))
 
     async def silence_node(self, dice: random.Random) -> None:
@@ -245,7 +245,7 @@ DISTURBANCES: Table = {
 }
 
 
-def _both(place: Place) -> tuple[Relay, Relay]:
+def _both(place: RelayedNode) -> tuple[Relay, Relay]:
     return place.postgres, place.valkey
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import ARTIFACTS, Seat, running_chromium, seat
+from tests.support.browser import ARTIFACTS, BrowserUser, browser_user, running_chromium
 from tests.support.product import Product, product
 
 pytestmark = pytest.mark.browser
@@ -28,8 +28,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture
-def admin(browser: Browser, here: Product) -> Iterator[Seat]:
-    with seat(browser, f"http://localhost:{here.port}") as sitting:
+def admin(browser: Browser, here: Product) -> Iterator[BrowserUser]:
+    with browser_user(browser, f"http://localhost:{here.port}") as sitting:
         sitting.enter(*credentials(here))
         yield sitting
 
@@ -39,7 +39,7 @@ def credentials(here: Product) -> tuple[str, str]:
     return written["username"], written["password"]
 
 
-def open_it(sitting: Seat) -> Page:
+def open_it(sitting: BrowserUser) -> Page:
     """By the link on the page, which opens a tab."""
     with sitting.page.expect_popup() as opened:
         sitting.page.get_by_role("link", name="Open ").first.click()
@@ -58,7 +58,7 @@ def type_in(terminal: Page, command: str, expected: str) -> None:
     expect(rows).to_contain_text(expected, timeout=20_000)
 
 
-def test_to_a_terminal_to_sleep_and_awake_again(admin: Seat, here: Product) -> None:
+def test_to_a_terminal_to_sleep_and_awake_again(admin: BrowserUser, here: Product) -> None:
     admin.create("demo")
     admin.see("demo", "RUNNING")
     terminal = open_it(admin)
@@ -90,7 +90,7 @@ def test_to_a_terminal_to_sleep_and_awake_again(admin: Seat, here: Product) -> N
 
 def test_a_link_to_a_workspace_leads_through_the_door_and_on(browser: Browser, here: Product) -> None:
     here.ok("create", "linked", "--wait")
-    with seat(browser, f"http://localhost:{here.port}") as sitting:
+    with browser_user(browser, f"http://localhost:{here.port}") as sitting:
         sitting.page.goto(f"http://linked.localhost:{here.port}/")
         expect(sitting.page.get_by_label("Username")).to_be_visible()
         sitting.sign_in(*credentials(here))
@@ -98,7 +98,7 @@ def test_a_link_to_a_workspace_leads_through_the_door_and_on(browser: Browser, h
         assert sitting.page.url == f"http://linked.localhost:{here.port}/"
 
 
-def test_a_shell_on_the_dashboard(admin: Seat, here: Product) -> None:
+def test_a_shell_on_the_dashboard(admin: BrowserUser, here: Product) -> None:
     here.ok("create", "shelled", "--wait")
     admin.page.goto(f"{admin.url}/workspaces/shelled")
     admin.page.get_by_role("link", name="Shell", exact=True).click()
@@ -115,7 +115,7 @@ def test_a_shell_on_the_dashboard(admin: Seat, here: Product) -> None:
     type_in(admin.page, "echo again-$((6*7))", "again-42")
 
 
-def test_out_of_trouble(admin: Seat, here: Product) -> None:
+def test_out_of_trouble(admin: BrowserUser, here: Product) -> None:
     admin.create("fussy", "command", "sh -c 'test -e ready && exec python3 -m http.server --bind 127.0.0.1 $PORT'")
     admin.see("fussy", "ERROR", within_s=60)
     ways = admin.page.get_by_role("list", name="Ways out")
@@ -127,7 +127,7 @@ def test_out_of_trouble(admin: Seat, here: Product) -> None:
     expect(ways).to_have_count(0)
 
 
-def test_a_lost_home_goes_on_from_its_archive(admin: Seat, here: Product) -> None:
+def test_a_lost_home_goes_on_from_its_archive(admin: BrowserUser, here: Product) -> None:
     here.ok("create", "lost", "--wait")
     here.ok("exec", "lost", "--", "sh", "-c", "echo kept > note")
     here.ok("archive", "lost", "--wait")
@@ -151,7 +151,7 @@ def test_a_lost_home_goes_on_from_its_archive(admin: Seat, here: Product) -> Non
     assert here.ok("exec", "lost", "--", "cat", "note") == "kept\n"
 
 
-def test_shared_with_a_second_user(admin: Seat, browser: Browser, here: Product) -> None:
+def test_shared_with_a_second_user(admin: BrowserUser, browser: Browser, here: Product) -> None:
     here.ok("create", "ours", "--wait")
     admin.go("Users")
     admin.page.get_by_role("button", name="New user").click()
@@ -161,7 +161,7 @@ def test_shared_with_a_second_user(admin: Seat, browser: Browser, here: Product)
     dialog.get_by_role("button", name="Create").click()
     expect(admin.page.locator('[data-user="bob"]')).to_be_visible()
 
-    with seat(browser, admin.url) as bob:
+    with browser_user(browser, admin.url) as bob:
         bob.enter(*BOB)
         expect(bob.page.get_by_text("Nothing sleeps here yet")).to_be_visible()
         bob.picture("empty")
@@ -193,8 +193,10 @@ def test_shared_with_a_second_user(admin: Seat, browser: Browser, here: Product)
         bob.sign_out()
 
 
-def test_sign_out_and_what_is_left_of_a_session_that_was_ended_elsewhere(admin: Seat, browser: Browser, here: Product) -> None:
-    with seat(browser, admin.url) as elsewhere:
+def test_sign_out_and_what_is_left_of_a_session_that_was_ended_elsewhere(
+    admin: BrowserUser, browser: Browser, here: Product
+) -> None:
+    with browser_user(browser, admin.url) as elsewhere:
         elsewhere.enter(*credentials(here))
         admin.page.goto(f"{admin.url}/account")
         others = admin.page.get_by_role("button", name="End the session of")

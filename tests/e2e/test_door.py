@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.http_browser import Browser
+from tests.support.http_browser import HttpBrowser
 from tests.support.product import SERVE_HOME, Product, product
 from tests.support.waiting import wait_until
 
@@ -52,25 +52,25 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture
-def browser(here: Product) -> Browser:
+def browser(here: Product) -> HttpBrowser:
     known = json.loads((here.data / "credentials.json").read_text())
-    somebody = Browser(here.port)
+    somebody = HttpBrowser(here.port)
     somebody.sign_in(known["username"], known["password"])
     return somebody
 
 
-def test_somebody_who_is_signed_in_comes_in_at_each_workspace(here: Product, browser: Browser) -> None:
+def test_somebody_who_is_signed_in_comes_in_at_each_workspace(here: Product, browser: HttpBrowser) -> None:
     answer = browser.go(f"http://site.localhost:{here.port}/index.html?a=%2F")
     assert (answer.status, answer.body) == (200, b"precious\n")
     assert answer.url.endswith("/index.html?a=%2F")
     assert "torpor_door" in browser.cookies["site.localhost"]
     assert "torpor_knock" not in browser.cookies["site.localhost"]
-    stranger = Browser(here.port).go(f"http://site.localhost:{here.port}/")
+    stranger = HttpBrowser(here.port).go(f"http://site.localhost:{here.port}/")
     assert b"precious" not in stranger.body
     assert stranger.url.startswith(f"http://localhost:{here.port}/")
 
 
-def test_a_workspace_sees_nothing_of_the_platform_s_and_gives_no_cookies_to_others(here: Product, browser: Browser) -> None:
+def test_a_workspace_sees_nothing_of_the_platform_s_and_gives_no_cookies_to_others(here: Product, browser: HttpBrowser) -> None:
     page = f"http://nosy.localhost:{here.port}/"
     assert browser.go(page).status == 200
     assert browser.cookies["nosy.localhost"].keys() == {"torpor_door", "torpor_workspace", "own", "b"}
@@ -90,7 +90,7 @@ def test_a_workspace_sees_nothing_of_the_platform_s_and_gives_no_cookies_to_othe
     assert not [one for one in set_by_it if "torpor" in one or "domain" in one.lower()], set_by_it
 
 
-def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Product, browser: Browser) -> None:
+def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Product, browser: HttpBrowser) -> None:
     browser.go(f"http://nosy.localhost:{here.port}/")
     origin = f"http://nosy.localhost:{here.port}"
     api = f"http://localhost:{here.port}/api/v1"
@@ -105,13 +105,13 @@ def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Produc
     # What it might steal of its own host opens nothing here.
     door = browser.cookies["nosy.localhost"]["torpor_door"]
     for headers in ({"Authorization": f"Bearer {door}"}, {"Cookie": f"torpor_session={door}"}):
-        assert Browser(here.port).fetch(f"{api}/workspaces", **headers).status == 401
+        assert HttpBrowser(here.port).fetch(f"{api}/workspaces", **headers).status == 401
     room = f"http://localhost:{here.port}/.torpor/room/stop?workspace=nosy&stop=site"
     assert browser.fetch(room, "POST", Origin=origin, Sec_Fetch_Site="same-site").status == 403
     assert here.show("site")["desired_state"] == "RUNNING"
 
 
-def test_a_page_of_one_workspace_cannot_ask_another(here: Product, browser: Browser) -> None:
+def test_a_page_of_one_workspace_cannot_ask_another(here: Product, browser: HttpBrowser) -> None:
     for name in ("nosy", "site"):
         browser.go(f"http://{name}.localhost:{here.port}/")
     theirs = {"Origin": f"http://nosy.localhost:{here.port}", "Sec_Fetch_Site": "same-site"}
@@ -120,7 +120,7 @@ def test_a_page_of_one_workspace_cannot_ask_another(here: Product, browser: Brow
         assert answer.status == 403
         assert b"precious" not in answer.body
     door = browser.cookies["nosy.localhost"]["torpor_door"]
-    assert Browser(here.port).fetch(f"http://site.localhost:{here.port}/", Cookie=f"torpor_door={door}").status == 401
+    assert HttpBrowser(here.port).fetch(f"http://site.localhost:{here.port}/", Cookie=f"torpor_door={door}").status == 401
 
 
 def port_of(here: Product, workspace: str) -> str:
@@ -139,7 +139,7 @@ def test_from_inside_a_workspace_no_other_is_reached_by_its_port(here: Product) 
     assert "precious" not in as_its_own, "each has a loopback of its own"
 
 
-def test_any_port_of_a_workspace_has_its_own_host(here: Product, browser: Browser) -> None:
+def test_any_port_of_a_workspace_has_its_own_host(here: Product, browser: HttpBrowser) -> None:
     serve = (
         "mkdir -p dev; echo dev > dev/index.html; cd dev; "
         "setsid python3 -m http.server --bind 127.0.0.1 5173 >/dev/null 2>&1 & "
@@ -161,7 +161,7 @@ def test_any_port_of_a_workspace_has_its_own_host(here: Product, browser: Browse
     assert nothing.status == 502
 
 
-def test_a_tab_does_not_undo_a_stop_and_to_go_there_wakes_it(here: Product, browser: Browser) -> None:
+def test_a_tab_does_not_undo_a_stop_and_to_go_there_wakes_it(here: Product, browser: HttpBrowser) -> None:
     page = f"http://site.localhost:{here.port}/"
     assert browser.go(page).status == 200
     here.ok("stop", "site", "--wait")
@@ -186,7 +186,7 @@ def test_a_tab_does_not_undo_a_stop_and_to_go_there_wakes_it(here: Product, brow
     ]
 
 
-def test_over_the_limit_something_can_be_stopped_and_it_opens(here: Product, browser: Browser) -> None:
+def test_over_the_limit_something_can_be_stopped_and_it_opens(here: Product, browser: HttpBrowser) -> None:
     here.ok("create", "fourth", "--template", "command", "--wait", "--", *SERVE_HOME)
     here.ok("stop", "fourth", "--wait")
     here.ok("create", "third", "--template", "command", "--wait", "--", *SERVE_HOME)
@@ -207,11 +207,11 @@ def test_over_the_limit_something_can_be_stopped_and_it_opens(here: Product, bro
     assert here.show("third")["desired_state"] == "STANDBY"
 
 
-def test_signing_out_closes_every_door_at_once(here: Product, browser: Browser) -> None:
+def test_signing_out_closes_every_door_at_once(here: Product, browser: HttpBrowser) -> None:
     page = f"http://nosy.localhost:{here.port}/"
     browser.go(page)
     door = browser.cookies["nosy.localhost"]["torpor_door"]
     assert browser.fetch(page).status == 200
     origin = f"http://localhost:{here.port}"
     assert browser.fetch(f"{origin}/api/v1/logout", "POST", Origin=origin).status == 204
-    assert Browser(here.port).fetch(page, Cookie=f"torpor_door={door}").status == 401
+    assert HttpBrowser(here.port).fetch(page, Cookie=f"torpor_door={door}").status == 401

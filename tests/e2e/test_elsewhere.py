@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.listeners import processes_of, program_socket, tcp_listeners
 from tests.support.product import TORPOR, Product, processes_with, product
-from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.paths import runtime_paths
 
 pytestmark = pytest.mark.e2e
 
@@ -50,7 +50,7 @@ def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> Non
         status, _, body = here.get("lab", "/api/status")
         assert (status, "started" in json.loads(body)) == (200, True)
 
-        own, workspace_id = places(here.data), here.show("lab")["id"]
+        own, workspace_id = runtime_paths(here.data), here.show("lab")["id"]
         assert set(processes_of(own, workspace_id)) & set(processes_with("jupyter")), "the server was looked at"
         assert tcp_listeners(own, workspace_id) == []
         socket = program_socket(own, workspace_id)

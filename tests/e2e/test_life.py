@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.product import SERVE_HOME, Product, product
-from tests.support.terminal_user import PATIENCE_S, Seat
+from tests.support.terminal_user import PATIENCE_S, TerminalUser
 from tests.support.waiting import until, wait_until
 from torpor.archives.tree import tree_root
 
@@ -224,7 +224,7 @@ def wait_for_doctor(here: Product, words: str) -> None:
 @pytest.mark.anyio
 async def test_a_terminal_in_a_workspace(here: Product) -> None:
     here.ok("create", "sat", "--wait")
-    async with Seat(here.env(), "shell", "sat") as seat:
+    async with TerminalUser(here.env(), "shell", "sat") as seat:
         seat.type(b"stty size; echo $TORPOR_WORKSPACE > ~/note\r")
         await seat.until(b"31 97")
         seat.resize(columns=120, rows=40)

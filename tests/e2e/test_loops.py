@@ -22,7 +22,7 @@ from tests.e2e.effects import Effects
 from tests.e2e.faults import LONG_PARTITION, LONG_STOP, STOP, Faults
 from tests.e2e.turns import ANSWERS_WITHIN_S, Watch, url
 from tests.support.cluster import cluster, echo
-from tests.support.relayed_nodes import Places
+from tests.support.relayed_nodes import RelayedNodes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
@@ -95,7 +95,7 @@ async def every_loop_turns(folder: Path, plan: Plan) -> None:
 
 @dataclass
 class Installation:
-    places: Places
+    places: RelayedNodes
     watch: Watch
     faults: Faults
     effects: Effects
@@ -175,7 +175,7 @@ async def installation(folder: Path, plan: Plan) -> AsyncIterator[Installation]:
         httpx2.AsyncClient(timeout=ANSWERS_WITHIN_S, limits=limits) as client,
     ):
         await here.fate.set(address=address)
-        places = Places(here)
+        places = RelayedNodes(here)
         async with places.opened(plan.controllers, plan.settings):
             faults, watch = Faults(places), Watch(places, client)
             try:

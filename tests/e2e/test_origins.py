@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.e2e.test_browser import credentials
-from tests.support.browser import Seat, running_chromium, seat
+from tests.support.browser import BrowserUser, browser_user, running_chromium
 from tests.support.product import SERVE_HOME, Product, product
 
 pytestmark = pytest.mark.browser
@@ -38,8 +38,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture
-def admin(browser: Browser, here: Product) -> Iterator[Seat]:
-    with seat(browser, f"http://localhost:{here.port}") as sitting:
+def admin(browser: Browser, here: Product) -> Iterator[BrowserUser]:
+    with browser_user(browser, f"http://localhost:{here.port}") as sitting:
         sitting.enter(*credentials(here))
         yield sitting
 
@@ -59,7 +59,7 @@ def shown(page: Page, here: Product) -> str:
     return asked.strip()
 
 
-def test_a_service_worker_of_the_former_workspace_reads_nothing_of_the_new_one(admin: Seat, here: Product) -> None:
+def test_a_service_worker_of_the_former_workspace_reads_nothing_of_the_new_one(admin: BrowserUser, here: Product) -> None:
     page = admin.page
     serve(here, "the former one")
     assert shown(page, here) == "the former one"
@@ -84,7 +84,7 @@ def test_a_service_worker_of_the_former_workspace_reads_nothing_of_the_new_one(a
     here.ok("delete", "place", "--purge", "--yes", "--wait")
 
 
-def test_a_service_worker_that_takes_over_the_sign_in_gets_nowhere(admin: Seat, here: Product) -> None:
+def test_a_service_worker_that_takes_over_the_sign_in_gets_nowhere(admin: BrowserUser, here: Product) -> None:
     """What it passes on comes from another site, without the cookies that the code goes with."""
     page = admin.page
     serve(here, "the former one")

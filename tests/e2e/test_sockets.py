@@ -15,12 +15,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.cluster import Cluster, Node, ask, cluster
-from tests.support.http_browser import Answer, Browser
+from tests.support.http_browser import BrowserResponse, HttpBrowser
 from tests.support.product import free_port
 from tests.support.waiting import until
-from torpor.accounts import How, new_token
+from torpor.accounts import AuthMethod, new_token
 from torpor.store.database import Database, Role
-from torpor.store.user_store import NewCredential, PeopleStore
+from torpor.store.user_store import NewCredential, UserStore
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
@@ -64,19 +64,21 @@ class Installation:
             f"ws://{name}.localhost:{port}/", host="127.0.0.1", port=port, ping_interval=None, additional_headers=headers
         )
 
-    async def browser(self) -> Browser:
+    async def browser(self) -> HttpBrowser:
         """Somebody who is signed in on the platform."""
         token = new_token()
         database = await Database.open(self.cluster.postgres.dsn, Role.SERVICE)
         try:
-            admin = await PeopleStore(database).by_name("admin")
+            admin = await UserStore(database).by_name("admin")
             assert admin is not None
             digest = hashlib.sha256(token.encode()).digest()
-            async with PeopleStore(database).writing() as writing:
-                await writing.create_credential(NewCredential(admin.user.id, How.SESSION, "session", digest, lives_s=3600))
+            async with UserStore(database).writing() as writing:
+                await writing.create_credential(
+                    NewCredential(admin.user.id, AuthMethod.SESSION, "session", digest, lives_s=3600)
+                )
         finally:
             await database.close()
-        return Browser(self.proxy.port, {"localhost": {"torpor_session": token}})
+        return HttpBrowser(self.proxy.port, {"localhost": {"torpor_session": token}})
 
 
 @contextlib.asynccontextmanager
@@ -222,5 +224,5 @@ async def test_pings_and_reconnects_are_nobody_and_typing_is_somebody(tmp_path: 
             await asyncio.gather(typed.close(), pinged.close())
 
 
-async def go(browser: Browser, page: str) -> Answer:
+async def go(browser: HttpBrowser, page: str) -> BrowserResponse:
     return await asyncio.to_thread(browser.go, page)

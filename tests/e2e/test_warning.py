@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from tests.support.product import Product, product
-from tests.support.terminal_user import Seat
+from tests.support.terminal_user import TerminalUser
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
@@ -68,7 +68,7 @@ async def open_tab(here: Product, name: str) -> AsyncIterator[None]:
 async def test_an_open_terminal_is_warned_and_the_stop_comes_all_the_same(here: Product, tmp_path: Path) -> None:
     await asyncio.to_thread(here.ok, "create", "idle", "--wait")
     with followed(here, "idle", tmp_path / "events") as told:
-        async with open_tab(here, "idle"), Seat(here.env(), "shell", "idle") as seat:
+        async with open_tab(here, "idle"), TerminalUser(here.env(), "shell", "idle") as seat:
             await seat.until(b"$ ")
             seat.type(b"echo typed-$((6*7))\r")
             await seat.until(b"typed-42")
@@ -90,7 +90,7 @@ async def test_an_open_terminal_is_warned_and_the_stop_comes_all_the_same(here: 
 async def test_typing_takes_the_warning_back(here: Product, tmp_path: Path) -> None:
     await asyncio.to_thread(here.ok, "create", "typing", "--wait")
     with followed(here, "typing", tmp_path / "events") as told:
-        async with Seat(here.env(), "shell", "typing") as seat:
+        async with TerminalUser(here.env(), "shell", "typing") as seat:
             await seat.until(b"$ ")
             await seat.until(b"type to keep it awake\r\n")
             seat.type(b"echo still-$((6*7))\r")

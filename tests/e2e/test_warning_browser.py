@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.test_warning import events, followed
-from tests.support.browser import ARTIFACTS, Seat, running_chromium, seat
+from tests.support.browser import ARTIFACTS, BrowserUser, browser_user, running_chromium
 from tests.support.product import Product, product
 
 pytestmark = pytest.mark.browser
@@ -32,14 +32,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture
-def admin(browser: Browser, here: Product) -> Iterator[Seat]:
-    with seat(browser, f"http://localhost:{here.port}", color_scheme="light") as sitting:
+def admin(browser: Browser, here: Product) -> Iterator[BrowserUser]:
+    with browser_user(browser, f"http://localhost:{here.port}", color_scheme="light") as sitting:
         written = json.loads((here.data / "credentials.json").read_text())
         sitting.enter(written["username"], written["password"])
         yield sitting
 
 
-def test_a_banner_counts_down_and_its_button_keeps_it_awake(admin: Seat, here: Product) -> None:
+def test_a_banner_counts_down_and_its_button_keeps_it_awake(admin: BrowserUser, here: Product) -> None:
     here.ok("create", "drowsy", "--wait")
     banner = admin.page.locator('[data-sleeping-soon="drowsy"]')
     expect(banner).to_be_visible(timeout=WITHIN_MS)
@@ -66,7 +66,9 @@ def test_a_banner_counts_down_and_its_button_keeps_it_awake(admin: Seat, here: P
     here.ok("delete", "drowsy", "--purge", "--wait")
 
 
-def test_the_terminals_say_it_and_an_open_tab_does_not_postpone_the_stop(admin: Seat, here: Product, tmp_path: Path) -> None:
+def test_the_terminals_say_it_and_an_open_tab_does_not_postpone_the_stop(
+    admin: BrowserUser, here: Product, tmp_path: Path
+) -> None:
     here.ok("create", "tabbed", "--wait")
     shell = admin.page
     with followed(here, "tabbed", tmp_path / "events") as told:
@@ -89,7 +91,7 @@ def test_the_terminals_say_it_and_an_open_tab_does_not_postpone_the_stop(admin: 
     terminal.close()
 
 
-def test_a_key_in_the_terminal_takes_the_banner_back(admin: Seat, here: Product) -> None:
+def test_a_key_in_the_terminal_takes_the_banner_back(admin: BrowserUser, here: Product) -> None:
     here.ok("create", "typed", "--wait")
     terminal = admin.page.context.new_page()
     terminal.goto(f"http://typed.localhost:{here.port}/")

@@ -11,7 +11,7 @@ import pytest
 from tools import bootstrap
 from tools.wheel import BUILT
 
-from tests.support.http_browser import GOES_THERE, Browser
+from tests.support.http_browser import GOES_THERE, HttpBrowser
 from tests.support.product import Product
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -95,7 +95,7 @@ def test_a_wheel_that_is_installed_elsewhere_starts_and_opens_a_workspace(clone:
     command = str(tmp_path / "venv" / "bin" / "torpor")
     here = Product(installed / "data", environment={"HOME": str(home), "PYTHONPATH": ""}, command=command)
     with here.running():
-        page = Browser(here.port).ask("GET", f"http://localhost:{here.port}/", None, GOES_THERE)
+        page = HttpBrowser(here.port).ask("GET", f"http://localhost:{here.port}/", None, GOES_THERE)
         assert (page.status, b"<script" in page.body) == (200, True), page
         here.ok("create", "demo", "--wait")
         status, _, terminal = here.get("demo")

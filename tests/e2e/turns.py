@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from tests.e2e.faults import asking_postgres, asking_valkey
-from tests.support.relayed_nodes import Place, Places
+from tests.support.relayed_nodes import RelayedNode, RelayedNodes
 from tests.support.waiting import until
 from torpor.bus.activity import connections_key
 from torpor.domain.errors import Unavailable
@@ -54,7 +54,7 @@ OF_THE_LEADER = ("idle watch", "collector", "events", "events on the bus")
 OF_EACH_PROCESS = ("membership", "controller", "leases", "event stream")
 
 
-def loop_of(place: Place, loop: str) -> str:
+def loop_of(place: RelayedNode, loop: str) -> str:
     return f"{loop} of {place.name}"
 
 
@@ -65,7 +65,7 @@ class Out(Exception):
 class Turns:
     """When each loop last turned, and the longest time it did not."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, places: Iterable[RelayedNode]) -> None:
         now = time.monotonic()
         of_processes = [loop_of(place, loop) for loop in OF_EACH_PROCESS for place in places]
         self.longest_s = dict.fromkeys((*OF_THE_LEADER, *of_processes), 0.0)
@@ -80,7 +80,7 @@ class Turns:
             self._last[loop] = now
             self._counts[loop] += 1
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: RelayedNode) -> None:
         """This process was killed for good; other controllers take over its workspaces."""
         for loop in OF_EACH_PROCESS:
             if loop != "controller":
@@ -109,7 +109,7 @@ class Turns:
 class Watch:
     """Workspaces whose life shows the turns, and the clients that look at them."""
 
-    def __init__(self, places: Places, client: httpx2.AsyncClient) -> None:
+    def __init__(self, places: RelayedNodes, client: httpx2.AsyncClient) -> None:
         self.places = places
         self.turns = Turns(places.all)
         self.rows: Mapping[str, Any] = {}
@@ -163,7 +163,7 @@ class Watch:
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def ask(self, place: Place, method: str, path: str, body: object = None) -> Any:
+    async def ask(self, place: RelayedNode, method: str, path: str, body: object = None) -> Any:
         """What this process answers; Out when it cannot now."""
         try:
             answer = await self._client.request(method, f"{url(place)}/api/v1{path}", json=body, headers=self.headers())
@@ -197,7 +197,7 @@ class Watch:
     def headers(self, token: str | None = None) -> dict[str, str]:
         return {"Authorization": f"Bearer {token or self._here.token}"}
 
-    async def create_at(self, place: Place, name: str) -> None:
+    async def create_at(self, place: RelayedNode, name: str) -> None:
         """A workspace that this process controls while all of them live."""
         nodes = [one.name for one in self.places.all]
         for number in itertools.count():
@@ -223,7 +223,7 @@ class Watch:
         row = self.rows.get(name)
         return row is not None and (row["desired_state"], row["phase"], row["operation"]) == (state, state, "NONE")
 
-    def connect(self, place: Place, name: str, token: str | None = None) -> connect:
+    def connect(self, place: RelayedNode, name: str, token: str | None = None) -> connect:
         """A WebSocket to this workspace through the proxy of this process."""
         return connect(
             f"ws://{name}.localhost:{place.port}/",
@@ -235,7 +235,7 @@ class Watch:
             additional_headers=self.headers(token),
         )
 
-    def stream(self, place: Place, token: str | None = None) -> contextlib.AbstractAsyncContextManager[httpx2.Response]:
+    def stream(self, place: RelayedNode, token: str | None = None) -> contextlib.AbstractAsyncContextManager[httpx2.Response]:
         """Its events."""
         return self._client.stream("GET", f"{url(place)}/api/v1/events", headers=self.headers(token))
 
@@ -295,7 +295,7 @@ class Watch:
         (scored,) = await bus.ask(("ZRANGE", connections_key(self.rows[name]["id"]), 0, -1, "WITHSCORES"))
         return max((float(score) for score in scored[1::2]), default=None)
 
-    async def _follow_stream(self, place: Place) -> None:
+    async def _follow_stream(self, place: RelayedNode) -> None:
         async with self.stream(place) as stream:
             async for event in events_of(stream):
                 if event["event"] == "state_changed":
@@ -303,7 +303,7 @@ class Watch:
 
     # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _swing(self, place: Place) -> None:
+    async def _swing(self, place: RelayedNode) -> None:
         """Its controller does what is wished, again and again; each round leaves an archive to collect."""
         name = f"swinging-{place.name}"
         while True:
@@ -320,7 +320,7 @@ class Watch:
             await self.until_stands("dozing", "STANDBY", not_since=before)
             self.turns.turned("idle watch")
 
-    async def _be_busy(self, place: Place) -> None:
+    async def _be_busy(self, place: RelayedNode) -> None:
         """A connection through its proxy carries data all the time."""
         name = f"busy-{place.name}"
         try:
@@ -337,7 +337,7 @@ class Watch:
             raise
 
 
-def url(place: Place) -> str:
+def url(place: RelayedNode) -> str:
     return f"http://localhost:{place.port}"
 
 

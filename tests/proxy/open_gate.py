@@ -9,26 +9,28 @@ from typing import TypeAlias
 
 from torpor.ports import Address
 from torpor.proxy.connection_limits import UNLIMITED, ConnectionLimits
-from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import Head
-from torpor.proxy.server import Front
-from torpor.proxy.timeouts import Patience
-from torpor.proxy.usage import UNWATCHED, Use
+from torpor.proxy.gate import Forward, Reply, Verdict
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import RequestHead
+from torpor.proxy.server import ProxyServer
+from torpor.proxy.timeouts import ProxyTimeouts
+from torpor.proxy.usage import UNWATCHED, WorkspaceUse
 
 PATIENCE_S = 10.0
 
 Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Judging: TypeAlias = Callable[[Head, str], Verdict | Awaitable[Verdict]]
+Judging: TypeAlias = Callable[[RequestHead, str], Verdict | Awaitable[Verdict]]
 
-UNKNOWN = Reply(404, Outcome.UNKNOWN, ((b"Content-Type", b"text/plain"),), b"nobody is called so\n")
-SORRY = Reply(502, Outcome.NO_ANSWER, (), b"it does not answer\n")
-TOO_LATE = Reply(504, Outcome.NO_ANSWER, (), b"it takes too long\n")
+UNKNOWN = Reply(404, RequestOutcome.UNKNOWN, ((b"Content-Type", b"text/plain"),), b"nobody is called so\n")
+SORRY = Reply(502, RequestOutcome.NO_ANSWER, (), b"it does not answer\n")
+TOO_LATE = Reply(504, RequestOutcome.NO_ANSWER, (), b"it takes too long\n")
 
 
-def passing(address: Address, *, to_workspace: bool = True, use: Use = UNWATCHED, bearer: str | None = None) -> Pass:
-    outcome = Outcome.WORKSPACE if to_workspace else Outcome.PLATFORM
-    return Pass(address, outcome, SORRY, TOO_LATE, to_workspace=to_workspace, use=use, bearer=bearer)
+def passing(
+    address: Address, *, to_workspace: bool = True, use: WorkspaceUse = UNWATCHED, bearer: str | None = None
+) -> Forward:
+    outcome = RequestOutcome.WORKSPACE if to_workspace else RequestOutcome.PLATFORM
+    return Forward(address, outcome, SORRY, TOO_LATE, to_workspace=to_workspace, use=use, bearer=bearer)
 
 
 @dataclass
@@ -36,9 +38,9 @@ class OpenGate:
     """The first label of the host says where it goes."""
 
     verdicts: dict[str, Verdict | Judging] = field(default_factory=dict)
-    seen: list[tuple[Head, str]] = field(default_factory=list)
+    seen: list[tuple[RequestHead, str]] = field(default_factory=list)
 
-    def judge(self, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
+    def judge(self, head: RequestHead, client: str) -> Verdict | Awaitable[Verdict]:
         self.seen.append((head, client))
         verdict = self.verdicts.get(head.host.partition(".")[0], UNKNOWN)
         return verdict(head, client) if callable(verdict) else verdict
@@ -50,7 +52,7 @@ class Stage:
 
     folder: Path
     gate: OpenGate
-    front: Front
+    front: ProxyServer
     servers: list[asyncio.Server] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
     accepted: dict[str, int] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class Stage:
     def port(self) -> int:
         return self.front.port
 
-    async def serve(self, name: str, handler: Handler, *, bearer: str | None = None, use: Use = UNWATCHED) -> Address:
+    async def serve(self, name: str, handler: Handler, *, bearer: str | None = None, use: WorkspaceUse = UNWATCHED) -> Address:
         """An upstream on a Unix socket. `localhost` is the platform; any other name a running workspace."""
         path = self.folder / name
         self.servers.append(await asyncio.start_unix_server(self._minding(name, handler), path))
@@ -159,7 +161,7 @@ async def echo_heads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 # Everything a hundred times sooner, so that a test need not wait for it.
-HASTY = Patience(
+HASTY = ProxyTimeouts(
     head_s=0.2, idle_s=0.2, body_s=0.2, answer_s=0.2, upgrade_s=0.2, slow_s=0.2, half_closed_s=0.2, linger_s=0.1, look_s=0.02
 )
 
@@ -168,12 +170,12 @@ HASTY = Patience(
 async def staged(
     folder: Path,
     *,
-    patience: Patience = Patience(),
+    patience: ProxyTimeouts = ProxyTimeouts(),
     trusted: tuple[str, ...] = (),
     limits: ConnectionLimits = UNLIMITED,
 ) -> AsyncIterator[Stage]:
     gate = OpenGate()
-    front = Front(gate, port=0, trusted=trusted, patience=patience, limits=limits)
+    front = ProxyServer(gate, port=0, trusted=trusted, patience=patience, limits=limits)
     await front.start()
     stage = Stage(folder, gate, front)
     try:

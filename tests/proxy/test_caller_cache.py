@@ -7,34 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gate_stage import CONNECTS, FETCHES, GOES_THERE, PATIENCE_S, Gated, gated
+from tests.support.gate_stage import CONNECTS, FETCHES, GOES_THERE, PATIENCE_S, GateStage, gate_stage
 from tests.support.users import accounts_of, person
 from tests.support.waiting import until
 from torpor.accounts import UserChange
-from torpor.bus.revocations import Revoked
+from torpor.bus.revocations import Revocation
 from torpor.domain.access import Share
 from torpor.domain.errors import Unavailable
 from torpor.domain.states import Phase
 from torpor.ports import Address
 from torpor.proxy import caller_cache as module
-from torpor.proxy.caller_cache import Visitors
-from torpor.proxy.gate import Pass, Reply
-from torpor.proxy.server import Front
+from torpor.proxy.caller_cache import CallerCache
+from torpor.proxy.gate import Forward, Reply
+from torpor.proxy.server import ProxyServer
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[Gated]:
-    async with gated(database_url, redis_url, tmp_path) as made:
+async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[GateStage]:
+    async with gate_stage(database_url, redis_url, tmp_path) as made:
         yield made
 
 
-def visitors_of(here: Gated) -> Visitors:
+def visitors_of(here: GateStage) -> CallerCache:
     return here.inside.house._visitors
 
 
-async def test_many_who_ask_at_once_ask_once(here: Gated) -> None:
+async def test_many_who_ask_at_once_ask_once(here: GateStage) -> None:
     await here.workspace()
     token = (await here.token(here.ada)).removeprefix("Authorization: Bearer ")
     visitors = visitors_of(here)
@@ -51,16 +51,16 @@ async def test_half_a_minute_later_it_is_asked_again(
     database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KNOWN_FOR_S", 0.2)
-    async with gated(database_url, redis_url, tmp_path) as here:
+    async with gate_stage(database_url, redis_url, tmp_path) as here:
         await here.workspace()
         token = await here.token(here.ada)
-        assert isinstance(await here.ask(token), Pass)
+        assert isinstance(await here.ask(token), Forward)
         # Without a word to anybody.
         await here.db.execute("DELETE FROM tokens")
         await until(lambda: _is_refused(here, token))
 
 
-async def test_a_session_that_ends_takes_what_is_open_at_once(here: Gated) -> None:
+async def test_a_session_that_ends_takes_what_is_open_at_once(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door, token = await here.door(session, ada), await here.token(here.ada)
@@ -70,14 +70,14 @@ async def test_a_session_that_ends_takes_what_is_open_at_once(here: Gated) -> No
     await here.accounts.sign_out(session)
     assert set(here.cuts) == {by_door.bearer}
     assert (await here.told(door, *GOES_THERE)).status == 303
-    assert isinstance(await here.ask(token, *FETCHES), Pass)
+    assert isinstance(await here.ask(token, *FETCHES), Forward)
     for tie in ties:
         tie.closed()
         tie.closed()
     assert not visitors_of(here).has_open(ada.id)
 
 
-async def test_another_process_hears_of_it_over_the_bus(here: Gated) -> None:
+async def test_another_process_hears_of_it_over_the_bus(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -88,7 +88,7 @@ async def test_another_process_hears_of_it_over_the_bus(here: Gated) -> None:
     await until(lambda: _is(set(here.cuts) == {way.bearer}))
 
 
-async def test_a_user_who_may_not_come_in_any_more(here: Gated) -> None:
+async def test_a_user_who_may_not_come_in_any_more(here: GateStage) -> None:
     root = await person(here.database, "root", is_admin=True)
     await here.workspace()
     token = await here.token(here.ada)
@@ -100,7 +100,7 @@ async def test_a_user_who_may_not_come_in_any_more(here: Gated) -> None:
 
 
 @pytest.mark.parametrize("change", [UserChange(max_running=7), UserChange(is_admin=True)])
-async def test_who_loses_nothing_keeps_what_is_open(here: Gated, change: UserChange) -> None:
+async def test_who_loses_nothing_keeps_what_is_open(here: GateStage, change: UserChange) -> None:
     root = await person(here.database, "root", is_admin=True)
     await here.workspace()
     token = await here.token(here.ada)
@@ -110,7 +110,7 @@ async def test_who_loses_nothing_keeps_what_is_open(here: Gated, change: UserCha
     visitors = visitors_of(here)
     await visitors._ask_again()
     visitors.forget()
-    assert isinstance(await here.ask(token, *FETCHES), Pass)
+    assert isinstance(await here.ask(token, *FETCHES), Forward)
     assert here.cuts == []
     known = visitors.known(token.removeprefix("Authorization: Bearer "))
     assert known is not None
@@ -118,7 +118,7 @@ async def test_who_loses_nothing_keeps_what_is_open(here: Gated, change: UserCha
     assert (known.caller.user.max_running, known.caller.is_admin) in ((7, False), (None, True))
 
 
-async def test_what_begins_while_its_right_ends_ends_as_well(here: Gated) -> None:
+async def test_what_begins_while_its_right_ends_ends_as_well(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     way = await here.passed(await here.door(session, ada), *CONNECTS)
@@ -130,7 +130,7 @@ async def test_what_begins_while_its_right_ends_ends_as_well(here: Gated) -> Non
     assert set(here.cuts) == {way.bearer}
 
 
-async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: Gated) -> None:
+async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: GateStage) -> None:
     bob = await person(here.database, "bob")
     ada, other = await here.workspace(), await here.workspace("other")
     for name in ("ada", "other"):
@@ -149,7 +149,7 @@ async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: Gated) -> No
 
 
 @pytest.mark.parametrize("how", ["sign out", "unshare"])
-async def test_a_stream_of_events_ends_with_the_right_to_it(here: Gated, tmp_path: Path, how: str) -> None:
+async def test_a_stream_of_events_ends_with_the_right_to_it(here: GateStage, tmp_path: Path, how: str) -> None:
     """No use, and open all the same: through a real front, as a browser has it."""
     bob = await person(here.database, "bob")
     ada = await here.workspace()
@@ -164,7 +164,7 @@ async def test_a_stream_of_events_ends_with_the_right_to_it(here: Gated, tmp_pat
         await reader.read()
         writer.close()
 
-    house, front = here.inside.house, Front(here.gate, port=0)
+    house, front = here.inside.house, ProxyServer(here.gate, port=0)
     house._address_of = lambda workspace_id, port: Address(unix_path=str(tmp_path / "events"))
     visitors_of(here)._cut = front.cut
     server = await asyncio.start_unix_server(pour, tmp_path / "events")
@@ -189,20 +189,20 @@ async def test_a_stream_of_events_ends_with_the_right_to_it(here: Gated, tmp_pat
         server.close()
 
 
-async def test_after_a_gap_everybody_is_asked_again(here: Gated) -> None:
+async def test_after_a_gap_everybody_is_asked_again(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
     way = await here.passed(door, *CONNECTS)
     way.use.connected()
     await here.db.execute("DELETE FROM tokens WHERE kind = 'SESSION'")
-    assert isinstance(here.begin(door, *FETCHES), Pass), "nobody has heard of it"
+    assert isinstance(here.begin(door, *FETCHES), Forward), "nobody has heard of it"
     visitors_of(here).forget()
     await until(lambda: _is(set(here.cuts) == {way.bearer}))
     assert (await here.told(door, *FETCHES)).status == 401
 
 
-async def test_while_the_database_is_out_whoever_is_known_stays(here: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_the_database_is_out_whoever_is_known_stays(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await here.workspace()
     known, unknown = await here.token(here.ada), await here.token(here.ada)
     way = await here.passed(known)
@@ -216,11 +216,11 @@ async def test_while_the_database_is_out_whoever_is_known_stays(here: Gated, mon
     visitors_of(here).forget()
     await asyncio.sleep(0.1)
     assert here.cuts == []
-    assert isinstance(await here.ask(known), Pass)
+    assert isinstance(await here.ask(known), Forward)
     assert (await here.told(unknown)).status == 503
 
 
-async def test_what_is_revoked_while_the_database_is_out_stays_so(here: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_revoked_while_the_database_is_out_stays_so(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await here.workspace()
     shown = await here.token(here.ada)
     await here.passed(shown)
@@ -239,7 +239,7 @@ async def test_what_is_revoked_while_the_database_is_out_stays_so(here: Gated, m
     monkeypatch.setattr(here.accounts, "recognise", out)
     asking = asyncio.ensure_future(here.ask(shown))
     await is_asked.wait()
-    visitors.revoked(Revoked(frozenset({known.caller.credential_id})))
+    visitors.revoked(Revocation(frozenset({known.caller.credential_id})))
     is_out.set()
     answer = await asking
     assert isinstance(answer, Reply)
@@ -248,7 +248,7 @@ async def test_what_is_revoked_while_the_database_is_out_stays_so(here: Gated, m
     assert known.good_until == float("-inf")
 
 
-async def test_guesses_do_not_make_us_forget_who_people_are(here: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_guesses_do_not_make_us_forget_who_people_are(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HOLDS", 10)
     await here.workspace(phase=Phase.STANDBY)
     session, _ = await here.session(here.ada)
@@ -260,7 +260,7 @@ async def test_guesses_do_not_make_us_forget_who_people_are(here: Gated, monkeyp
     assert len(visitors_of(here)._known) <= 10
 
 
-async def _is_refused(here: Gated, token: str) -> bool:
+async def _is_refused(here: GateStage, token: str) -> bool:
     verdict = await here.ask(token)
     return isinstance(verdict, Reply) and verdict.status == 401
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.idle_stage import TERM, Night, made_night
-from tests.support.unreliable_socket import Wire, wire
+from tests.support.idle_stage import TERM, IdleStage, idle_stage
+from tests.support.unreliable_socket import UnreliableSocket, unreliable_socket
 from tests.support.waiting import until
-from torpor.bus.activity import Activity
+from torpor.bus.activity import RedisActivity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.domain.records import Workspace
 from torpor.domain.states import Wish
 from torpor.proxy.use_leases import ConnectionLeases
-from torpor.service.activity import WriteDown, not_written
+from torpor.service.activity import WriteDown, discard_use
 
 pytestmark = pytest.mark.anyio
 
@@ -29,8 +29,8 @@ LEASE_S = 1.5
 
 @dataclass
 class Stage:
-    night: Night
-    wire: Wire
+    night: IdleStage
+    wire: UnreliableSocket
     bus: Bus
     """Through the wire."""
 
@@ -45,7 +45,7 @@ class Stage:
         return ada
 
     def leases(self, write_down: WriteDown) -> ConnectionLeases:
-        return ConnectionLeases(Activity(self.bus), lambda *_: None, lease_s=LEASE_S, write_down=write_down)
+        return ConnectionLeases(RedisActivity(self.bus), lambda *_: None, lease_s=LEASE_S, write_down=write_down)
 
     async def is_kept_awake(self, ada: Workspace, seconds: float) -> bool:
         """Whether the leader, who looks all the time, leaves it as it is for so long."""
@@ -57,7 +57,10 @@ class Stage:
 
 @pytest.fixture
 async def stage(database_url: str, redis_url: str, valkey: EmbeddedValkey, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with wire(valkey.socket, tmp_path / "w") as line, made_night(database_url, redis_url, lease_s=LEASE_S) as night:
+    async with (
+        unreliable_socket(valkey.socket, tmp_path / "w") as line,
+        idle_stage(database_url, redis_url, lease_s=LEASE_S) as night,
+    ):
         bus = await Bus.open(line.url)
         try:
             yield Stage(night, line, bus)
@@ -115,7 +118,7 @@ async def test_one_that_was_just_closed_keeps_awake_for_its_ttl_and_not_for_ever
 async def test_requests_keep_awake_though_nobody_can_tell_the_bus(stage: Stage) -> None:
     ada = await stage.workspace()
     await stage.night.activity.touch({ada.id: ada.standby_ttl_s})
-    stage.night.touches._activity = Activity(stage.bus)
+    stage.night.touches._activity = RedisActivity(stage.bus)
     stage.wire.cut()
     use = again_and_again(lambda: stage.night.using.touch(ada.id, ada.standby_ttl_s))
     async with meanwhile(use, stage.night.touches.run(stage.night.using.seen_in_use)):
@@ -125,7 +128,7 @@ async def test_requests_keep_awake_though_nobody_can_tell_the_bus(stage: Stage) 
 async def test_whoever_is_back_on_the_wire_has_said_so_before_the_leader_looks_again(stage: Stage) -> None:
     """Without any row written: between the leader's two looks there is time for one try that fails and one that does not."""
     ada = await stage.workspace()
-    leases = stage.leases(not_written)
+    leases = stage.leases(discard_use)
     async with leases.running():
         tie = leases.connect(ada.id, ada.standby_ttl_s)
         await until_connected(stage, ada)
@@ -138,7 +141,7 @@ async def test_whoever_is_back_on_the_wire_has_said_so_before_the_leader_looks_a
 
 
 async def test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed(stage: Stage) -> None:
-    leases, activity = stage.leases(not_written), stage.night.activity
+    leases, activity = stage.leases(discard_use), stage.night.activity
 
     async def connections() -> int:
         return (await activity.uses(["w"]))["w"].connections

@@ -19,7 +19,7 @@ from tests.proxy.open_gate import (
 from tests.support.waiting import until
 from torpor.ports import Address
 from torpor.proxy.gate import Verdict
-from torpor.proxy.server import Front
+from torpor.proxy.server import ProxyServer
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param}
 
 
-def is_draining(front: Front) -> bool:
+def is_draining(front: ProxyServer) -> bool:
     return front._traffic is not None and front._traffic.is_draining
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from torpor.proxy.frames import CONTROL, DATA, Bytes, Frames, goodbye
+from torpor.proxy.frames import CONTROL, DATA, RawStreamParser, WebSocketParser, close_frame
 
 TEXT, PING, PONG, CLOSE = 0x1, 0x9, 0xA, 0x8
 
@@ -42,7 +42,7 @@ class Frame:
 
 
 def carried(stream: bytes, cuts: tuple[int, ...]) -> list[bool]:
-    frames = Frames()
+    frames = WebSocketParser()
     edges = (0, *cuts, len(stream))
     return [frames.take(stream[begin:end]) for begin, end in itertools.pairwise(edges)]
 
@@ -55,8 +55,8 @@ SIZES = (0, 1, 125, 126, 127, 65_535, 65_536)
 def test_every_kind_and_length_in_one_piece(opcode: int, masked: bool) -> None:
     for size in SIZES:
         frame = Frame(opcode, size, masked)
-        assert Frames().take(frame.encode()) is frame.is_data
-        assert Frames().take(frame.encode() * 3) is frame.is_data
+        assert WebSocketParser().take(frame.encode()) is frame.is_data
+        assert WebSocketParser().take(frame.encode() * 3) is frame.is_data
 
 
 @pytest.mark.parametrize("before", [PING, TEXT])
@@ -101,7 +101,7 @@ def test_a_piece_counts_exactly_when_it_completes_a_header_of_data_or_holds_its_
 
 
 def test_nothing_of_a_payload_is_kept() -> None:
-    frames = Frames()
+    frames = WebSocketParser()
     header = Frame(TEXT, 1 << 40, length_bytes=8)
     assert frames.take(bytes([0x81]) + struct.pack("!BQ", 127, header.size))
     for _ in range(10):
@@ -112,7 +112,7 @@ def test_nothing_of_a_payload_is_kept() -> None:
 
 @pytest.mark.parametrize("opcode", sorted(set(range(16)) - DATA - CONTROL))
 def test_from_what_is_no_websocket_on_every_byte_counts(opcode: int) -> None:
-    frames = Frames()
+    frames = WebSocketParser()
     assert not frames.take(Frame(PING, 3).encode())
     assert frames.take(bytes([0x80 | opcode, 0]))
     assert frames.take(Frame(PING, 3).encode())
@@ -120,35 +120,35 @@ def test_from_what_is_no_websocket_on_every_byte_counts(opcode: int) -> None:
 
 
 def test_a_length_that_cannot_be_is_no_websocket() -> None:
-    frames = Frames()
+    frames = WebSocketParser()
     assert frames.take(b"\x89\xff" + b"\xff" * 8 + b"mask")
     assert frames.take(Frame(PING, 0).encode())
 
 
 def test_of_an_unknown_protocol_every_byte_counts() -> None:
-    assert Bytes().take(b"x")
-    assert not Bytes().take(b"")
+    assert RawStreamParser().take(b"x")
+    assert not RawStreamParser().take(b"")
 
 
 def test_a_word_can_be_put_in_between_two_frames_and_nowhere_else() -> None:
     stream = b"".join(Frame(kind, size, masked=True).encode() for kind, size in ((TEXT, 3), (PING, 0), (TEXT, 200)))
     ends = {0, 9, 15, len(stream)}
     for cut in range(len(stream) + 1):
-        frames = Frames()
+        frames = WebSocketParser()
         frames.take(stream[:cut])
         assert frames.is_between is (cut in ends)
     frames.take(b"\x83\x00")
     assert not frames.is_between
-    assert not Bytes().is_between
+    assert not RawStreamParser().is_between
 
 
 def test_a_goodbye_is_a_frame_that_says_why() -> None:
-    assert goodbye(1001) == b"\x88\x02\x03\xe9"
-    masked = goodbye(1001, is_masked=True)
+    assert close_frame(1001) == b"\x88\x02\x03\xe9"
+    masked = close_frame(1001, is_masked=True)
     assert masked[1] & 0x80
     payload = bytes(byte ^ masked[2 + at % 4] for at, byte in enumerate(masked[6:]))
     assert payload == b"\x03\xe9"
-    for raw in (goodbye(1008), masked):
-        frames = Frames()
+    for raw in (close_frame(1008), masked):
+        frames = WebSocketParser()
         assert not frames.take(raw)
         assert frames.is_between

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.proxy.open_gate import PATIENCE_S, OpenGate, hang_up, made, passing, read_answer, read_head
 from tests.support.waiting import until
 from torpor.ports import Address
-from torpor.proxy.server import Front
+from torpor.proxy.server import ProxyServer
 
 ADA = "Host: ada.localhost"
 FUZZ = settings(
@@ -122,7 +122,7 @@ class House:
         for name, handler in (("ada", self._record), ("eve", self._say)):
             self.servers.append(await asyncio.start_unix_server(handler, self.folder / name))
             self.gate.verdicts[name] = passing(Address(unix_path=str(self.folder / name)))
-        self.front = Front(self.gate, port=0, hosts=("127.0.0.1",))
+        self.front = ProxyServer(self.gate, port=0, hosts=("127.0.0.1",))
         await self.front.start()
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from tests.support.gate_stage import CONNECTS, FETCHES, GOES_THERE, PORT, SOMEWHERE, Gated, gated, head, header
+from tests.support.gate_stage import CONNECTS, FETCHES, GOES_THERE, PORT, SOMEWHERE, GateStage, gate_stage, head, header
 from tests.support.users import person
 from tests.support.waiting import until
 from torpor.domain.access import Scope, Share
@@ -19,9 +19,9 @@ from torpor.domain.disk import Disk, require_space
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.proxy import workspace_gate as module
-from torpor.proxy.gate import Pass, Reply
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import Head, parse
+from torpor.proxy.gate import Forward, Reply
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import RequestHead, parse
 
 pytestmark = pytest.mark.anyio
 
@@ -29,34 +29,34 @@ STOPPING = "operation = 'STOPPING', stage = 'CALL', op_id = id, op_started_at = 
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[Gated]:
-    async with gated(database_url, redis_url, tmp_path) as made:
+async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[GateStage]:
+    async with gate_stage(database_url, redis_url, tmp_path) as made:
         yield made
 
 
 # ── whose it is ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_platform_s_own_requests_go_to_the_platform(here: Gated) -> None:
+async def test_the_platform_s_own_requests_go_to_the_platform(here: GateStage) -> None:
     way = await here.passed(target="/api/v1/me", host="")
     assert (way.address.unix_path, way.to_workspace, way.bearer) == ("/platform", False, None)
     assert (await here.told(*CONNECTS[:4], "Origin: http://evil.example", host="")).status == 403
 
 
-async def test_a_host_name_that_is_not_ours_is_answered_by_nobody(here: Gated) -> None:
+async def test_a_host_name_that_is_not_ours_is_answered_by_nobody(here: GateStage) -> None:
     answer = here.gate.judge(_head("Host: evil.example"), SOMEWHERE)
     assert isinstance(answer, Reply)
-    assert (answer.status, answer.outcome) == (421, Outcome.MISDIRECTED)
+    assert (answer.status, answer.outcome) == (421, RequestOutcome.MISDIRECTED)
 
 
-def _head(*lines: str) -> Head:
+def _head(*lines: str) -> RequestHead:
     return parse("\r\n".join(("GET / HTTP/1.1", *lines, "", "")).encode())
 
 
 # ── nobody ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_whoever_has_not_shown_who_they_are_learns_nothing(here: Gated) -> None:
+async def test_whoever_has_not_shown_who_they_are_learns_nothing(here: GateStage) -> None:
     await here.workspace()
     for headers, status in ((GOES_THERE, 303), (FETCHES, 401), (CONNECTS, 401), ((), 401)):
         there, nowhere = await here.told(*headers), await here.told(*headers, host="nobody")
@@ -65,7 +65,7 @@ async def test_whoever_has_not_shown_who_they_are_learns_nothing(here: Gated) ->
     assert here.hints == []
 
 
-async def test_whoever_goes_there_is_sent_to_sign_in_and_comes_back(here: Gated) -> None:
+async def test_whoever_goes_there_is_sent_to_sign_in_and_comes_back(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     sent = await here.told(*GOES_THERE, target="/notes?a=1&b=%2F")
@@ -99,7 +99,7 @@ async def test_whoever_goes_there_is_sent_to_sign_in_and_comes_back(here: Gated)
     assert used.status == 403, "it is good once"
 
 
-async def test_what_another_workspace_left_in_the_browser_is_cleared(here: Gated) -> None:
+async def test_what_another_workspace_left_in_the_browser_is_cleared(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     nonce = "n" * 43
@@ -124,7 +124,7 @@ async def test_what_another_workspace_left_in_the_browser_is_cleared(here: Gated
 
 
 @pytest.mark.parametrize("back", ["//evil.example/", "/\\evil.example", "https://evil.example", "/a\x7f", ""])
-async def test_nobody_is_led_elsewhere_by_a_way_in(here: Gated, back: str) -> None:
+async def test_nobody_is_led_elsewhere_by_a_way_in(here: GateStage, back: str) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     nonce = "n" * 43
@@ -135,7 +135,7 @@ async def test_nobody_is_led_elsewhere_by_a_way_in(here: Gated, back: str) -> No
     assert (entered.status, header(entered, "Location")) == (303, "/")
 
 
-async def test_whoever_guesses_a_way_in_learns_nothing_and_costs_little(here: Gated) -> None:
+async def test_whoever_guesses_a_way_in_learns_nothing_and_costs_little(here: GateStage) -> None:
     await here.workspace()
     await here.until_heard()
     code, knocked = f"torpor_{'c' * 43}", f"Cookie: torpor_knock={'n' * 43}"
@@ -153,7 +153,7 @@ async def test_whoever_guesses_a_way_in_learns_nothing_and_costs_little(here: Ga
     assert here.database.statements - before <= polls
 
 
-async def test_what_nobody_was_sent_here_with_is_not_here(here: Gated) -> None:
+async def test_what_nobody_was_sent_here_with_is_not_here(here: GateStage) -> None:
     session = f"Cookie: torpor_session={(await here.session(here.ada))[1]}"
     many = "&".join(f"a{number}=1" for number in range(11))
     for target, host in (
@@ -166,7 +166,7 @@ async def test_what_nobody_was_sent_here_with_is_not_here(here: Gated) -> None:
         assert (await here.told(*GOES_THERE, session, target=target, host=host)).status == 404
 
 
-async def test_each_port_is_a_host_of_its_own(here: Gated) -> None:
+async def test_each_port_is_a_host_of_its_own(here: GateStage) -> None:
     ada = await here.workspace()
     token = await here.token(here.ada)
     assert (await here.passed(token)).address.preamble == b""
@@ -181,7 +181,7 @@ async def test_a_secure_installation_has_cookies_that_no_other_host_can_set(
     database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
     secure: dict[str, Any] = {"public_url": "https://torpor.example", "domain": "spaces.example"}
-    async with gated(database_url, redis_url, tmp_path, **secure) as here:
+    async with gate_stage(database_url, redis_url, tmp_path, **secure) as here:
         ada = await here.workspace()
         session, _ = await here.session(here.ada)
         door = await here.door(session, ada)
@@ -190,7 +190,7 @@ async def test_a_secure_installation_has_cookies_that_no_other_host_can_set(
         way = await _awaited(
             gate.judge(_head(there, *GOES_THERE, door.replace("torpor_door", "__Host-torpor_door")), SOMEWHERE)
         )
-        assert isinstance(way, Pass)
+        assert isinstance(way, Forward)
         sent = await _awaited(gate.judge(_head(there, *GOES_THERE, door), SOMEWHERE))
         assert isinstance(sent, Reply)
         assert header(sent, "Location").startswith("https://torpor.example/door?")
@@ -210,13 +210,13 @@ async def test_a_secure_installation_has_cookies_that_no_other_host_can_set(
 
 
 async def _awaited(judged: Any) -> Any:
-    return judged if isinstance(judged, Pass | Reply) else await judged
+    return judged if isinstance(judged, Forward | Reply) else await judged
 
 
 # ── those who are known ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_not_yours_is_not_there(here: Gated) -> None:
+async def test_what_is_not_yours_is_not_there(here: GateStage) -> None:
     await here.workspace()
     bob = await person(here.database, "bob")
     token = await here.token(bob)
@@ -226,27 +226,27 @@ async def test_what_is_not_yours_is_not_there(here: Gated) -> None:
     assert (await here.told(token, *GOES_THERE)).status == 404
 
     root = await person(here.database, "root", is_admin=True)
-    assert isinstance(await here.ask(await here.token(root)), Pass)
+    assert isinstance(await here.ask(await here.token(root)), Forward)
     await here.wishes.share(here.ada, "ada", "bob", Share.USE)
     await here.until_heard()
-    assert isinstance(await here.ask(token), Pass)
+    assert isinstance(await here.ask(token), Forward)
 
 
-async def test_a_token_must_be_good_and_made_for_this(here: Gated) -> None:
+async def test_a_token_must_be_good_and_made_for_this(here: GateStage) -> None:
     await here.workspace()
     assert (await here.told("Authorization: Bearer torpor_nonsense")).status == 401
     assert (await here.told(f"X-Torpor-Token: {'x' * 5000}")).status == 401
     reads = await here.told(await here.token(here.ada, scopes=frozenset({Scope.READ})))
-    assert (reads.status, reads.outcome) == (403, Outcome.FORBIDDEN)
+    assert (reads.status, reads.outcome) == (403, RequestOutcome.FORBIDDEN)
     uses = await here.token(here.ada, scopes=frozenset({Scope.USE}))
-    assert isinstance(await here.ask(uses.replace("Authorization: Bearer", "X-Torpor-Token:")), Pass)
+    assert isinstance(await here.ask(uses.replace("Authorization: Bearer", "X-Torpor-Token:")), Forward)
 
 
-async def test_a_session_opens_no_workspace_and_a_door_only_its_own(here: Gated) -> None:
+async def test_a_session_opens_no_workspace_and_a_door_only_its_own(here: GateStage) -> None:
     ada, other = await here.workspace(), await here.workspace("other")
     session, token = await here.session(here.ada)
     door = await here.door(session, ada)
-    assert isinstance(await here.ask(*GOES_THERE, door), Pass)
+    assert isinstance(await here.ask(*GOES_THERE, door), Forward)
     assert (await here.told(*GOES_THERE, door, host=other.name)).status == 303
     assert (await here.told(*FETCHES, door, host=other.name)).status == 401
     for shown in (f"Cookie: torpor_door={token}", f"Cookie: torpor_session={token}"):
@@ -256,26 +256,28 @@ async def test_a_session_opens_no_workspace_and_a_door_only_its_own(here: Gated)
     assert (await here.told(as_token)).status == 401, "what a page might steal of a door is no token either"
 
 
-async def test_a_page_of_another_workspace_may_not_ask_with_somebody_s_cookie(here: Gated) -> None:
+async def test_a_page_of_another_workspace_may_not_ask_with_somebody_s_cookie(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
     theirs = f"Origin: http://evil.localhost:{PORT}"
     for headers in ((theirs,), ("Sec-Fetch-Site: same-site",), (*CONNECTS[:4], theirs)):
         refused = await here.told(door, *headers)
-        assert (refused.status, refused.outcome) == (403, Outcome.CROSS_SITE)
+        assert (refused.status, refused.outcome) == (403, RequestOutcome.CROSS_SITE)
     assert (await here.told(door, theirs, method="POST")).status == 403
-    assert isinstance(await here.ask(door, f"Origin: http://3000--ada.localhost:{PORT}", "Sec-Fetch-Site: same-site"), Pass)
+    assert isinstance(await here.ask(door, f"Origin: http://3000--ada.localhost:{PORT}", "Sec-Fetch-Site: same-site"), Forward)
     frame = ("Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe", "Accept: text/html")
-    assert isinstance(await here.ask(door, *frame, f"Referer: http://3000--ada.localhost:{PORT}/"), Pass), "its own preview"
+    assert isinstance(await here.ask(door, *frame, f"Referer: http://3000--ada.localhost:{PORT}/"), Forward), "its own preview"
     for referer in ((), (f"Referer: http://evil.localhost:{PORT}/",)):
         assert (await here.told(door, *frame, *referer)).status == 403, "whoever came before, this one is asked"
-    assert isinstance(await here.ask(door, *GOES_THERE[:2], "Accept: text/html", "Sec-Fetch-Site: cross-site"), Pass), "a link"
+    assert isinstance(await here.ask(door, *GOES_THERE[:2], "Accept: text/html", "Sec-Fetch-Site: cross-site"), Forward), (
+        "a link"
+    )
     asks = await here.told(door, *FETCHES[:2], "Accept: text/html", "Sec-Fetch-Site: cross-site")
     assert asks.status == 403, "where a link may lead, nothing may be asked for"
 
 
-async def test_once_both_are_known_nothing_is_asked_of_the_database(here: Gated) -> None:
+async def test_once_both_are_known_nothing_is_asked_of_the_database(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door, token = await here.door(session, ada), await here.token(here.ada)
@@ -285,12 +287,12 @@ async def test_once_both_are_known_nothing_is_asked_of_the_database(here: Gated)
     before = here.database.statements
     for _ in range(100):
         for headers in ((token,), (token, *FETCHES), (door, *FETCHES), (door, *GOES_THERE), (door, *CONNECTS)):
-            assert isinstance(here.begin(*headers), Pass), "at once, without waiting"
+            assert isinstance(here.begin(*headers), Forward), "at once, without waiting"
     polls = 1  # for events that were not heard of
     assert here.database.statements - before <= polls
 
 
-async def test_of_what_is_long_only_a_digest_is_remembered(here: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_what_is_long_only_a_digest_is_remembered(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await here.workspace()
     token, house = await here.token(here.ada), here.inside.house
     long = f"Accept: {'x' * 60_000}"
@@ -302,12 +304,12 @@ async def test_of_what_is_long_only_a_digest_is_remembered(here: Gated, monkeypa
 
     monkeypatch.setattr(module, "SORRIES_KNOWN", 5)
     for port in range(3000, 3020):
-        assert isinstance(await here.ask(token, host=f"{port}--ada"), Pass)
+        assert isinstance(await here.ask(token, host=f"{port}--ada"), Forward)
     assert len(house._sorries) <= 5
     assert len({id(made.way.sorry) for made in house._ways.values()}) <= 5
 
 
-async def test_a_door_counts_whatever_else_is_shown_by_its_name(here: Gated) -> None:
+async def test_a_door_counts_whatever_else_is_shown_by_its_name(here: GateStage) -> None:
     ada, other = await here.workspace(), await here.workspace("other")
     session, _ = await here.session(here.ada)
     door, of_other = await here.door(session, ada), await here.door(session, other)
@@ -315,7 +317,7 @@ async def test_a_door_counts_whatever_else_is_shown_by_its_name(here: Gated) -> 
     for headers in (GOES_THERE, FETCHES, CONNECTS):
         assert (await here.passed(shown, *headers)).address.unix_path == f"/run/{ada.id}"
     assert (await here.told(shown, *FETCHES, target="/.torpor/standing")).status == 200
-    assert isinstance(here.begin(shown, *FETCHES), Pass), "from then on at once"
+    assert isinstance(here.begin(shown, *FETCHES), Forward), "from then on at once"
     neither = f"Cookie: torpor_door=torpor_guess; {of_other.removeprefix('Cookie: ')}"
     assert (await here.told(neither, *FETCHES)).status == 401
 
@@ -324,19 +326,19 @@ async def test_a_door_counts_whatever_else_is_shown_by_its_name(here: Gated) -> 
 
 
 @pytest.mark.parametrize("phase", [Phase.STANDBY, Phase.ARCHIVED])
-async def test_what_wakes_and_what_never_does(here: Gated, phase: Phase) -> None:
+async def test_what_wakes_and_what_never_does(here: GateStage, phase: Phase) -> None:
     ada = await here.workspace(phase=phase)
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
     for headers in (FETCHES, CONNECTS, (*GOES_THERE, "Sec-Purpose: prefetch")):
         refused = await here.told(door, *headers)
-        assert (refused.status, refused.outcome) == (503, Outcome.ASLEEP)
+        assert (refused.status, refused.outcome) == (503, RequestOutcome.ASLEEP)
     assert (await here.told(door, "Sec-Fetch-Site: same-origin", method="POST")).status == 503
     assert (await here.look(ada)).desired_state is Wish(phase.value), "an open tab must not undo a stop"
     assert here.hints == []
 
     shown = await here.told(door, *GOES_THERE)
-    assert (shown.status, shown.outcome) == (503, Outcome.WAKING)
+    assert (shown.status, shown.outcome) == (503, RequestOutcome.WAKING)
     assert b"ada is waking up" in shown.body
     woken = await here.look(ada)
     assert (woken.desired_state, woken.wish_origin) == (Wish.RUNNING, WishOrigin.WAKE)
@@ -347,7 +349,7 @@ async def test_what_wakes_and_what_never_does(here: Gated, phase: Phase) -> None
     assert tuple(told) == ("ada", "DOOR", SOMEWHERE, "ada")
 
 
-async def test_a_program_is_held_until_it_is_ready(here: Gated) -> None:
+async def test_a_program_is_held_until_it_is_ready(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     session, _ = await here.session(here.ada)
     token, door = await here.token(here.ada), await here.door(session, ada)
@@ -360,11 +362,11 @@ async def test_a_program_is_held_until_it_is_ready(here: Gated) -> None:
     await here.becomes(ada, Phase.RUNNING)
     for one in (held, socket):
         way = await one
-        assert isinstance(way, Pass)
+        assert isinstance(way, Forward)
         assert way.address.unix_path == f"/run/{ada.id}"
 
 
-async def test_a_thousand_requests_cause_one_wake(here: Gated) -> None:
+async def test_a_thousand_requests_cause_one_wake(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     session, _ = await here.session(here.ada)
     tokens = [await here.token(here.ada) for _ in range(10)]
@@ -379,28 +381,28 @@ async def test_a_thousand_requests_cause_one_wake(here: Gated) -> None:
     for one in shown:
         answer = await one
         assert isinstance(answer, Reply)
-        assert answer.outcome is Outcome.WAKING
+        assert answer.outcome is RequestOutcome.WAKING
     await here.becomes(ada, Phase.RUNNING)
     ways = await asyncio.gather(*held)
-    assert all(isinstance(way, Pass) for way in ways)
+    assert all(isinstance(way, Forward) for way in ways)
     assert (await here.look(ada)).wish_version == ada.wish_version + 1
     assert here.hints == [ada.id]
     # The wake itself, the row after each event, looks now and then: nothing grows with the number of requests.
     assert here.database.statements - before < 100
 
 
-async def _wishes(here: Gated, workspace: Any, wish: Wish) -> bool:
+async def _wishes(here: GateStage, workspace: Any, wish: Wish) -> bool:
     return (await here.look(workspace)).desired_state is wish
 
 
 async def test_patience_ends(database_url: str, redis_url: str, tmp_path: Path) -> None:
-    async with gated(database_url, redis_url, tmp_path, wake_patience=0.3) as here:
+    async with gate_stage(database_url, redis_url, tmp_path, wake_patience=0.3) as here:
         await here.workspace(phase=Phase.STANDBY)
         refused = await here.told(await here.token(here.ada))
-        assert (refused.status, refused.outcome, header(refused, "Retry-After")) == (503, Outcome.WAKING, "2")
+        assert (refused.status, refused.outcome, header(refused, "Retry-After")) == (503, RequestOutcome.WAKING, "2")
 
 
-async def test_whoever_is_held_is_told_when_it_goes_wrong(here: Gated) -> None:
+async def test_whoever_is_held_is_told_when_it_goes_wrong(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     token = await here.token(here.ada)
     held = asyncio.ensure_future(here.ask(token))
@@ -420,7 +422,7 @@ async def test_whoever_is_held_is_told_when_it_goes_wrong(here: Gated) -> None:
     assert (await here.look(ada)).error is not None, "to knock clears no error"
 
 
-async def test_whoever_may_not_come_in_any_more_is_not_let_in_after_waiting(here: Gated) -> None:
+async def test_whoever_may_not_come_in_any_more_is_not_let_in_after_waiting(here: GateStage) -> None:
     bob = await person(here.database, "bob")
     ada = await here.workspace(phase=Phase.STANDBY)
     await here.wishes.share(here.ada, "ada", "bob", Share.USE)
@@ -434,7 +436,7 @@ async def test_whoever_may_not_come_in_any_more_is_not_let_in_after_waiting(here
     assert answer.status == 404
 
 
-async def test_a_client_that_hangs_up_leaves_the_wake_to_the_others(here: Gated) -> None:
+async def test_a_client_that_hangs_up_leaves_the_wake_to_the_others(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     first, second = await here.token(here.ada), await here.token(here.ada)
     gone = asyncio.ensure_future(here.ask(first))
@@ -446,10 +448,10 @@ async def test_a_client_that_hangs_up_leaves_the_wake_to_the_others(here: Gated)
         await gone
     await until(lambda: _wishes(here, ada, Wish.RUNNING))
     await here.becomes(ada, Phase.RUNNING)
-    assert isinstance(await stays, Pass)
+    assert isinstance(await stays, Forward)
 
 
-async def test_what_is_deleted_says_so_to_whoever_could_have_it_back(here: Gated) -> None:
+async def test_what_is_deleted_says_so_to_whoever_could_have_it_back(here: GateStage) -> None:
     await here.workspace(phase=Phase.STANDBY)
     token = await here.token(here.ada)
     await here.wishes.delete(here.ada, "ada")
@@ -466,13 +468,13 @@ async def test_what_is_deleted_says_so_to_whoever_could_have_it_back(here: Gated
 
 
 @pytest.mark.parametrize("under_way", ["", f", {STOPPING.replace('CALL', 'BEFORE_SLEEP')}"], ids=["at rest", "before_sleep"])
-async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(here: Gated, under_way: str) -> None:
+async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(here: GateStage, under_way: str) -> None:
     ada = await here.workspace()
     token = await here.token(here.ada)
     await here.set(ada, f"desired_state = 'STANDBY', wish_origin = 'IDLE'{under_way}")
     await here.until_heard()
     ways = await asyncio.gather(*(here.ask(token) for _ in range(20)))
-    assert all(isinstance(way, Pass) for way in ways)
+    assert all(isinstance(way, Forward) for way in ways)
     awake = await here.look(ada)
     assert (awake.desired_state, awake.wish_origin) == (Wish.RUNNING, WishOrigin.WAKE)
     assert awake.wish_version == ada.wish_version + 1, "whoever was about to stop it finds another wish"
@@ -487,7 +489,7 @@ async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(here: Gated, 
         "desired_state = 'ARCHIVED', wish_origin = 'IDLE'",
     ],
 )
-async def test_a_page_undoes_no_other_wish_and_no_stop_that_has_begun(here: Gated, change: str) -> None:
+async def test_a_page_undoes_no_other_wish_and_no_stop_that_has_begun(here: GateStage, change: str) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -502,7 +504,7 @@ async def test_a_page_undoes_no_other_wish_and_no_stop_that_has_begun(here: Gate
 # ── what the gate answers by itself ───────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_page_follows_how_it_stands(here: Gated) -> None:
+async def test_a_page_follows_how_it_stands(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.ARCHIVED)
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -536,7 +538,7 @@ async def test_a_page_follows_how_it_stands(here: Gated) -> None:
             following = asyncio.ensure_future(standing(told["after"]))
 
 
-async def test_a_page_hears_of_a_stop_before_it_comes_and_to_ask_is_not_use(here: Gated) -> None:
+async def test_a_page_hears_of_a_stop_before_it_comes_and_to_ask_is_not_use(here: GateStage) -> None:
     ada = await here.workspace()
     await here.set(ada, "last_access_at = '-infinity', phase_changed_at = '-infinity', wished_at = '-infinity'")
     await here.until_heard()
@@ -558,7 +560,7 @@ async def test_a_page_hears_of_a_stop_before_it_comes_and_to_ask_is_not_use(here
     assert now.last_access_at == (await here.look(ada)).last_access_at
 
 
-async def test_what_is_the_gate_s_own_is_never_passed_on(here: Gated) -> None:
+async def test_what_is_the_gate_s_own_is_never_passed_on(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -579,12 +581,12 @@ async def test_without_disk_space_a_wake_is_refused_and_leaves_the_wish(
     async def full(needed_bytes: int) -> None:
         require_space(Disk("/homes", 1 << 20), 1 << 30, needed_bytes)
 
-    async with gated(database_url, redis_url, tmp_path, space=full) as here:
+    async with gate_stage(database_url, redis_url, tmp_path, space=full) as here:
         ada = await here.workspace(phase=Phase.STANDBY)
         session, _ = await here.session(here.ada)
         door = await here.door(session, ada)
         refused = await here.told(door, *GOES_THERE, target="/notes")
-        assert (refused.status, refused.outcome) == (503, Outcome.DISK_LOW)
+        assert (refused.status, refused.outcome) == (503, RequestOutcome.DISK_LOW)
         assert b"/homes) has about 1.0 MiB free" in refused.body
         assert (await here.told(await here.token(here.ada))).status == 503
         assert (await here.look(ada)).desired_state is Wish.STANDBY
@@ -594,12 +596,12 @@ async def test_without_disk_space_a_wake_is_refused_and_leaves_the_wish(
 
 
 async def test_over_the_limit_somebody_is_led_to_where_room_is_made(database_url: str, redis_url: str, tmp_path: Path) -> None:
-    async with gated(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as here:
+    async with gate_stage(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as here:
         running, ada = await here.workspace("busy"), await here.workspace(phase=Phase.STANDBY)
         session, cookie = await here.session(here.ada)
         door = await here.door(session, ada)
         refused = await here.told(door, *GOES_THERE, target="/notes")
-        assert (refused.status, refused.outcome) == (503, Outcome.OVER_LIMIT)
+        assert (refused.status, refused.outcome) == (503, RequestOutcome.OVER_LIMIT)
         assert b"busy" not in refused.body, "what runs in a workspace may read its host's pages"
         assert (await here.told(await here.token(here.ada))).status == 503
         assert (await here.look(ada)).desired_state is Wish.STANDBY, "a refused wake leaves the wish"
@@ -623,11 +625,11 @@ async def test_over_the_limit_somebody_is_led_to_where_room_is_made(database_url
         assert not stopping.done(), "there is room only once nothing of it runs any more"
         await here.becomes(running, Phase.STANDBY)
         assert header(await stopping, "Location") == f"http://ada.localhost:{PORT}/notes"
-        assert (await here.told(door, *GOES_THERE)).outcome is Outcome.WAKING
+        assert (await here.told(door, *GOES_THERE)).outcome is RequestOutcome.WAKING
 
 
 async def test_whose_limit_it_is_not_is_not_offered_anything(database_url: str, redis_url: str, tmp_path: Path) -> None:
-    async with gated(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as here:
+    async with gate_stage(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as here:
         bob = await person(here.database, "bob")
         await here.workspace("busy")
         await here.workspace("bobs", by=bob)

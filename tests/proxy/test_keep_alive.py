@@ -18,8 +18,8 @@ from tests.proxy.open_gate import (
 )
 from tests.support.waiting import until
 from torpor.proxy.gate import Reply
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.timeouts import Patience
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.timeouts import ProxyTimeouts
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def echo_bodies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 async def test_requests_of_all_kinds_follow_each_other(stage: Stage) -> None:
     await stage.serve("ada", echo_bodies)
     await stage.serve("eve", echo_bodies)
-    stage.gate.verdicts["gate"] = Reply(404, Outcome.UNKNOWN, (), b"unknown")
+    stage.gate.verdicts["gate"] = Reply(404, RequestOutcome.UNKNOWN, (), b"unknown")
     reader, writer = await stage.open()
     for number in range(30):
         host = ("ada", "eve", "gate")[number % 3]
@@ -223,7 +223,7 @@ async def test_who_asks_nothing_more_is_closed_on(tmp_path: Path, anyio_backend:
 
 
 async def test_the_time_for_a_head_begins_with_it(tmp_path: Path, anyio_backend: object) -> None:
-    async with staged(tmp_path, patience=Patience(head_s=1.0, look_s=0.02)) as stage:
+    async with staged(tmp_path, patience=ProxyTimeouts(head_s=1.0, look_s=0.02)) as stage:
         await stage.serve("ada", echo_heads)
         reader, writer = await stage.open()
         raw = made("GET / HTTP/1.1", ADA)

@@ -6,33 +6,44 @@ from itertools import product
 import pytest
 
 from tests.support.builders import ID, workspace
-from torpor.accounts import Caller, How
+from torpor.accounts import AuthMethod, Caller
 from torpor.domain.access import EVERY_SCOPE, Scope
-from torpor.domain.hostnames import Hosts, ToWorkspace
-from torpor.proxy.knock import KNOCK, Answer, Asks, What, Who, cookies, is_cross_site, read, what, who
-from torpor.proxy.readiness import Standing
-from torpor.proxy.request_head import Head
+from torpor.domain.hostnames import Hosts, WorkspaceHost
+from torpor.proxy.knock import (
+    KNOCK,
+    CallerAccess,
+    KnockAnswer,
+    KnockHeaders,
+    RequestKind,
+    caller_access,
+    cookies,
+    is_cross_site,
+    read_knock_headers,
+    request_kind,
+)
+from torpor.proxy.readiness import Readiness
+from torpor.proxy.request_head import RequestHead
 from torpor.store.user_store import User
 
 HOSTS = Hosts("http://localhost:8080", "localhost")
 SECURE = Hosts("https://torpor.example", "spaces.example")
 HOST = (b"Host", b"ada.localhost:8080")
-WAKES = {Answer.WAKE_AND_SHOW, Answer.WAKE_AND_HOLD}
+WAKES = {KnockAnswer.WAKE_AND_SHOW, KnockAnswer.WAKE_AND_HOLD}
 
 
-def asking(*headers: tuple[bytes, bytes]) -> Asks:
-    return read(Head(b"GET", b"/", b"HTTP/1.1", (HOST, *headers)))
+def asking(*headers: tuple[bytes, bytes]) -> KnockHeaders:
+    return read_knock_headers(RequestHead(b"GET", b"/", b"HTTP/1.1", (HOST, *headers)))
 
 
-def kind(*headers: tuple[bytes, bytes], method: bytes = b"GET", is_upgrade: bool = False) -> What:
-    return what(asking(*headers), method, is_upgrade=is_upgrade)
+def kind(*headers: tuple[bytes, bytes], method: bytes = b"GET", is_upgrade: bool = False) -> RequestKind:
+    return request_kind(asking(*headers), method, is_upgrade=is_upgrade)
 
 
 def caller(
     username: str = "ada",
     *,
     is_admin: bool = False,
-    how: How = How.TOKEN,
+    how: AuthMethod = AuthMethod.TOKEN,
     scopes: frozenset[Scope] = EVERY_SCOPE,
     workspace_id: str | None = None,
 ) -> Caller:
@@ -43,26 +54,26 @@ def caller(
 # ── the table ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("is_who", "kind", "stands"), list(product(Who, What, Standing)))
-def test_the_whole_table(is_who: Who, kind: What, stands: Standing) -> None:
+@pytest.mark.parametrize(("is_who", "kind", "stands"), list(product(CallerAccess, RequestKind, Readiness)))
+def test_the_whole_table(is_who: CallerAccess, kind: RequestKind, stands: Readiness) -> None:
     said = KNOCK[is_who][kind][stands]
-    assert (said is Answer.FORWARD) == (is_who is Who.MAY_USE and stands is Standing.READY)
-    assert (said is Answer.SIGN_IN) == (is_who is Who.NOBODY and kind is What.NAVIGATION)
-    if is_who is not Who.MAY_USE:
+    assert (said is KnockAnswer.FORWARD) == (is_who is CallerAccess.MAY_USE and stands is Readiness.READY)
+    assert (said is KnockAnswer.SIGN_IN) == (is_who is CallerAccess.NOBODY and kind is RequestKind.NAVIGATION)
+    if is_who is not CallerAccess.MAY_USE:
         assert len(set(KNOCK[is_who][kind].values())) == 1, "whoever may not come in learns nothing"
     if said in WAKES:
-        assert kind in (What.NAVIGATION, What.PROGRAM), "a page's own sockets and requests never wake"
-        assert stands is Standing.ASLEEP, "what wakes already is not woken again, and what is in trouble not at all"
-    if said in (Answer.HOLD, Answer.WAKE_AND_HOLD):
-        assert kind in (What.PROGRAM, What.UPGRADE), "a person is shown something"
-        assert stands in (Standing.WAKING, Standing.ASLEEP)
-    if said in (Answer.SHOW, Answer.WAKE_AND_SHOW):
-        assert kind in (What.NAVIGATION, What.PROGRAM)
+        assert kind in (RequestKind.NAVIGATION, RequestKind.PROGRAM), "a page's own sockets and requests never wake"
+        assert stands is Readiness.ASLEEP, "what wakes already is not woken again, and what is in trouble not at all"
+    if said in (KnockAnswer.HOLD, KnockAnswer.WAKE_AND_HOLD):
+        assert kind in (RequestKind.PROGRAM, RequestKind.UPGRADE), "a person is shown something"
+        assert stands in (Readiness.WAKING, Readiness.ASLEEP)
+    if said in (KnockAnswer.SHOW, KnockAnswer.WAKE_AND_SHOW):
+        assert kind in (RequestKind.NAVIGATION, RequestKind.PROGRAM)
 
 
-@pytest.mark.parametrize("kind", [What.NAVIGATION, What.PROGRAM])
-def test_whoever_may_wake_does(kind: What) -> None:
-    assert KNOCK[Who.MAY_USE][kind][Standing.ASLEEP] in WAKES
+@pytest.mark.parametrize("kind", [RequestKind.NAVIGATION, RequestKind.PROGRAM])
+def test_whoever_may_wake_does(kind: RequestKind) -> None:
+    assert KNOCK[CallerAccess.MAY_USE][kind][Readiness.ASLEEP] in WAKES
 
 
 # ── who ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -70,26 +81,26 @@ def test_whoever_may_wake_does(kind: What) -> None:
 
 def test_who_somebody_is_for_a_workspace() -> None:
     shared = workspace(shares={"bob": "use", "eve": "manage"})
-    assert who(None, shared) is Who.NOBODY
-    assert who(caller("ada"), shared) is Who.MAY_USE
-    assert who(caller("bob"), shared) is Who.MAY_USE
-    assert who(caller("eve"), shared) is Who.MAY_USE
-    assert who(caller("mallory"), shared) is Who.STRANGER
-    assert who(caller("mallory", is_admin=True), shared) is Who.MAY_USE
+    assert caller_access(None, shared) is CallerAccess.NOBODY
+    assert caller_access(caller("ada"), shared) is CallerAccess.MAY_USE
+    assert caller_access(caller("bob"), shared) is CallerAccess.MAY_USE
+    assert caller_access(caller("eve"), shared) is CallerAccess.MAY_USE
+    assert caller_access(caller("mallory"), shared) is CallerAccess.STRANGER
+    assert caller_access(caller("mallory", is_admin=True), shared) is CallerAccess.MAY_USE
     not_as_admin = caller("mallory", is_admin=True, scopes=EVERY_SCOPE - {Scope.ADMIN})
-    assert who(not_as_admin, shared) is Who.STRANGER, "an administrator's token that was not made for that"
-    assert who(caller("ada"), None) is Who.STRANGER
+    assert caller_access(not_as_admin, shared) is CallerAccess.STRANGER, "an administrator's token that was not made for that"
+    assert caller_access(caller("ada"), None) is CallerAccess.STRANGER
 
 
 def test_a_token_must_be_made_for_it() -> None:
-    assert who(caller(scopes=frozenset({Scope.READ, Scope.MANAGE})), workspace()) is Who.NOT_FOR_THIS
-    assert who(caller(scopes=frozenset({Scope.USE})), workspace()) is Who.MAY_USE
+    assert caller_access(caller(scopes=frozenset({Scope.READ, Scope.MANAGE})), workspace()) is CallerAccess.NOT_FOR_THIS
+    assert caller_access(caller(scopes=frozenset({Scope.USE})), workspace()) is CallerAccess.MAY_USE
 
 
 def test_a_door_is_of_one_workspace() -> None:
-    assert who(caller(how=How.DOOR, workspace_id=ID), workspace()) is Who.MAY_USE
-    assert who(caller(how=How.DOOR, workspace_id=str(uuid.uuid4())), workspace()) is Who.NOBODY
-    assert who(caller(how=How.DOOR, workspace_id=ID), None) is Who.NOBODY
+    assert caller_access(caller(how=AuthMethod.DOOR, workspace_id=ID), workspace()) is CallerAccess.MAY_USE
+    assert caller_access(caller(how=AuthMethod.DOOR, workspace_id=str(uuid.uuid4())), workspace()) is CallerAccess.NOBODY
+    assert caller_access(caller(how=AuthMethod.DOOR, workspace_id=ID), None) is CallerAccess.NOBODY
 
 
 # ── what ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,64 +109,69 @@ NAVIGATES = ((b"Sec-Fetch-Mode", b"navigate"), (b"Sec-Fetch-Dest", b"document"),
 
 
 def test_a_browser_that_says_what_it_does() -> None:
-    assert kind(*NAVIGATES) is What.NAVIGATION
-    assert kind(*NAVIGATES, method=b"HEAD") is What.NAVIGATION
-    assert kind(*NAVIGATES, method=b"POST") is What.SUBREQUEST
-    assert kind((b"Sec-Fetch-Mode", b"navigate"), (b"Sec-Fetch-Dest", b"iframe"), (b"Accept", b"text/html")) is What.SUBREQUEST
-    assert kind((b"Sec-Fetch-Mode", b"cors"), (b"Sec-Fetch-Dest", b"empty"), (b"Accept", b"text/html")) is What.SUBREQUEST
-    assert kind((b"Sec-Fetch-Mode", b"no-cors"), (b"Sec-Fetch-Dest", b"image")) is What.SUBREQUEST
+    assert kind(*NAVIGATES) is RequestKind.NAVIGATION
+    assert kind(*NAVIGATES, method=b"HEAD") is RequestKind.NAVIGATION
+    assert kind(*NAVIGATES, method=b"POST") is RequestKind.SUBREQUEST
+    assert (
+        kind((b"Sec-Fetch-Mode", b"navigate"), (b"Sec-Fetch-Dest", b"iframe"), (b"Accept", b"text/html"))
+        is RequestKind.SUBREQUEST
+    )
+    assert (
+        kind((b"Sec-Fetch-Mode", b"cors"), (b"Sec-Fetch-Dest", b"empty"), (b"Accept", b"text/html")) is RequestKind.SUBREQUEST
+    )
+    assert kind((b"Sec-Fetch-Mode", b"no-cors"), (b"Sec-Fetch-Dest", b"image")) is RequestKind.SUBREQUEST
 
 
 def test_a_browser_that_looks_ahead_goes_nowhere() -> None:
-    assert kind(*NAVIGATES, (b"Sec-Purpose", b"prefetch;prerender")) is What.SUBREQUEST
-    assert kind(*NAVIGATES, (b"Purpose", b"prefetch")) is What.SUBREQUEST
+    assert kind(*NAVIGATES, (b"Sec-Purpose", b"prefetch;prerender")) is RequestKind.SUBREQUEST
+    assert kind(*NAVIGATES, (b"Purpose", b"prefetch")) is RequestKind.SUBREQUEST
 
 
 def test_a_browser_that_does_not_say() -> None:
-    assert kind((b"Accept", b"text/html")) is What.NAVIGATION
-    assert kind((b"Accept", b"*/*")) is What.SUBREQUEST
-    assert kind((b"Accept", b"text/html"), (b"Origin", b"http://ada.localhost:8080")) is What.SUBREQUEST
-    assert kind() is What.SUBREQUEST
+    assert kind((b"Accept", b"text/html")) is RequestKind.NAVIGATION
+    assert kind((b"Accept", b"*/*")) is RequestKind.SUBREQUEST
+    assert kind((b"Accept", b"text/html"), (b"Origin", b"http://ada.localhost:8080")) is RequestKind.SUBREQUEST
+    assert kind() is RequestKind.SUBREQUEST
 
 
 def test_a_token_makes_a_program_of_it_and_an_upgrade_without_one_is_a_page_s() -> None:
-    assert kind(is_upgrade=True) is What.UPGRADE
+    assert kind(is_upgrade=True) is RequestKind.UPGRADE
     for shown in ((b"Authorization", b"Bearer torpor_x"), (b"authorization", b"bearer  torpor_x "), (b"X-Torpor-Token", b"x")):
-        assert kind(shown) is What.PROGRAM
-        assert kind(shown, is_upgrade=True) is What.PROGRAM
+        assert kind(shown) is RequestKind.PROGRAM
+        assert kind(shown, is_upgrade=True) is RequestKind.PROGRAM
     for not_ours in (b"Bearer other", b"Basic torpor_x", b"Bearer torpor_x y"):
-        assert kind((b"Authorization", not_ours)) is What.SUBREQUEST, "that is between the page and its workspace"
+        assert kind((b"Authorization", not_ours)) is RequestKind.SUBREQUEST, "that is between the page and its workspace"
 
 
 def test_which_token_and_which_cookie() -> None:
     assert asking((b"Authorization", b"Bearer torpor_x")).token == "torpor_x"
     assert asking((b"Authorization", b"Bearer torpor_x"), (b"X-Torpor-Token", b"torpor_y")).token == "torpor_y"
-    head = Head(
+    head = RequestHead(
         b"GET", b"/", b"HTTP/1.1", (HOST, (b"Cookie", b"a=1; torpor_doors=2"), (b"Cookie", b" torpor_door=3;torpor_door=4"))
     )
     assert cookies(head, b"torpor_door") == ("3", "4"), "another host may have set the first for the whole domain"
     assert cookies(head, b"torpor_session") == ()
     many = b"; ".join(b"torpor_door=%d" % (number // 2) for number in range(1000))
-    shown = cookies(Head(b"GET", b"/", b"HTTP/1.1", (HOST, (b"Cookie", many))), b"torpor_door")
+    shown = cookies(RequestHead(b"GET", b"/", b"HTTP/1.1", (HOST, (b"Cookie", many))), b"torpor_door")
     assert shown == ("0", "1", "2", "3", "4"), "each may cost a question"
 
 
 # ── from where ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ADA = ToWorkspace("ada")
+ADA = WorkspaceHost("ada")
 
 
-def crosses(kind: What, *headers: tuple[bytes, bytes], hosts: Hosts = HOSTS) -> bool:
+def crosses(kind: RequestKind, *headers: tuple[bytes, bytes], hosts: Hosts = HOSTS) -> bool:
     return is_cross_site(asking(*headers), kind, ADA, hosts)
 
 
 def test_a_link_and_a_program_may_come_from_anywhere() -> None:
-    for one in (What.NAVIGATION, What.PROGRAM):
+    for one in (RequestKind.NAVIGATION, RequestKind.PROGRAM):
         assert not crosses(one, (b"Origin", b"http://evil.example"), (b"Sec-Fetch-Site", b"cross-site"))
 
 
-@pytest.mark.parametrize("kind", [What.SUBREQUEST, What.UPGRADE])
-def test_the_ports_of_one_workspace_may_ask_each_other_and_nobody_else(kind: What) -> None:
+@pytest.mark.parametrize("kind", [RequestKind.SUBREQUEST, RequestKind.UPGRADE])
+def test_the_ports_of_one_workspace_may_ask_each_other_and_nobody_else(kind: RequestKind) -> None:
     for ours in (b"http://ada.localhost:8080", b"http://5173--ada.localhost:8080"):
         assert not crosses(kind, (b"Origin", ours), (b"Sec-Fetch-Site", b"same-site"))
     for theirs in (
@@ -174,15 +190,15 @@ def test_the_ports_of_one_workspace_may_ask_each_other_and_nobody_else(kind: Wha
 
 def test_without_an_origin_the_site_tells() -> None:
     for site, is_refused in ((b"same-origin", False), (b"none", False), (b"same-site", True), (b"cross-site", True)):
-        assert crosses(What.SUBREQUEST, (b"Sec-Fetch-Site", site)) is is_refused
-    assert not crosses(What.SUBREQUEST), "an old browser, or no browser at all"
-    assert not crosses(What.UPGRADE), "a browser always says where a socket comes from"
+        assert crosses(RequestKind.SUBREQUEST, (b"Sec-Fetch-Site", site)) is is_refused
+    assert not crosses(RequestKind.SUBREQUEST), "an old browser, or no browser at all"
+    assert not crosses(RequestKind.UPGRADE), "a browser always says where a socket comes from"
 
 
 @pytest.mark.parametrize("site", [b"same-site", b"cross-site"])
 def test_without_an_origin_a_page_may_tell_that_it_is_of_the_same_workspace(site: bytes) -> None:
     for ours in (b"http://ada.localhost:8080/", b"http://5173--ada.localhost:8080/deep?down", b"HTTP://ADA.localhost:8080/"):
-        assert not crosses(What.SUBREQUEST, (b"Sec-Fetch-Site", site), (b"Referer", ours)), ours
+        assert not crosses(RequestKind.SUBREQUEST, (b"Sec-Fetch-Site", site), (b"Referer", ours)), ours
     for theirs in (
         b"http://bob.localhost:8080/",
         b"http://bob.localhost:8080/http://ada.localhost:8080/",
@@ -193,14 +209,18 @@ def test_without_an_origin_a_page_may_tell_that_it_is_of_the_same_workspace(site
         b"//ada.localhost:8080/",
         b"",
     ):
-        assert crosses(What.SUBREQUEST, (b"Sec-Fetch-Site", site), (b"Referer", theirs)), theirs
-    assert crosses(What.SUBREQUEST, (b"Origin", b"null"), (b"Referer", b"http://ada.localhost:8080/")), "an origin says more"
+        assert crosses(RequestKind.SUBREQUEST, (b"Sec-Fetch-Site", site), (b"Referer", theirs)), theirs
+    assert crosses(RequestKind.SUBREQUEST, (b"Origin", b"null"), (b"Referer", b"http://ada.localhost:8080/")), (
+        "an origin says more"
+    )
 
 
 def test_a_secure_host_is_not_asked_by_an_insecure_page() -> None:
     def crosses_there(origin: bytes) -> bool:
-        asks = read(Head(b"GET", b"/", b"HTTP/1.1", ((b"Host", b"ada.spaces.example"), (b"Origin", origin))))
-        return is_cross_site(asks, What.SUBREQUEST, ADA, SECURE)
+        asks = read_knock_headers(
+            RequestHead(b"GET", b"/", b"HTTP/1.1", ((b"Host", b"ada.spaces.example"), (b"Origin", origin)))
+        )
+        return is_cross_site(asks, RequestKind.SUBREQUEST, ADA, SECURE)
 
     assert not crosses_there(b"https://ada.spaces.example")
     assert crosses_there(b"http://ada.spaces.example")

@@ -25,11 +25,11 @@ FRONT = """
 import asyncio, sys
 from tests.proxy.open_gate import OpenGate, passing
 from torpor.ports import Address
-from torpor.proxy.server import Front
+from torpor.proxy.server import ProxyServer
 
 async def main():
     gate = OpenGate({"ada": passing(Address(unix_path=sys.argv[1]))})
-    front = Front(gate, port=0, hosts=("127.0.0.1",))
+    front = ProxyServer(gate, port=0, hosts=("127.0.0.1",))
     await front.start()
     print(front.port, flush=True)
     await asyncio.Event().wait()

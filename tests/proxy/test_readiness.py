@@ -9,13 +9,13 @@ import pytest
 from tests.support.builders import NOW, error, workspace
 from torpor.domain.errors import Reason
 from torpor.domain.hostnames import Hosts
-from torpor.domain.records import DISK_LOW, Condition
+from torpor.domain.records import DISK_LOW, WorkspaceCondition
 from torpor.domain.states import Operation, Phase, Wish
 from torpor.proxy import pages
 from torpor.proxy.gate import Reply
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.readiness import Standing, standing
-from torpor.proxy.wake_progress import ASLEEP_TITLE, AT_REST, HOME_STEP, StepState, follow
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.readiness import Readiness, readiness
+from torpor.proxy.wake_progress import ASLEEP_TITLE, AT_REST, HOME_STEP, StepState, wake_progress
 
 HOSTS = Hosts("http://localhost:8080", "localhost")
 
@@ -29,42 +29,42 @@ def test_every_row_stands_somehow_and_has_a_page(phase: Phase, operation: Operat
         deleted_at=NOW if wish is Wish.DELETED else None,
         progress_total=100,
     )
-    stands = standing(row, is_reachable=is_reachable)
+    stands = readiness(row, is_reachable=is_reachable)
     if wish is Wish.DELETED:
-        assert stands is Standing.DELETED
+        assert stands is Readiness.DELETED
     elif phase is Phase.ERROR:
-        assert stands is Standing.ERROR
+        assert stands is Readiness.ERROR
     elif phase is Phase.RUNNING and is_reachable and operation is not Operation.STOPPING:
-        assert stands is Standing.READY
+        assert stands is Readiness.READY
     else:
-        assert stands is (Standing.WAKING if wish is Wish.RUNNING else Standing.ASLEEP)
+        assert stands is (Readiness.WAKING if wish is Wish.RUNNING else Readiness.ASLEEP)
 
-    following = follow("ada", row, stands)
-    assert following.ready is (stands is Standing.READY)
-    assert following.can_wake is (stands is Standing.ASLEEP)
+    following = wake_progress("ada", row, stands)
+    assert following.ready is (stands is Readiness.READY)
+    assert following.can_wake is (stands is Readiness.ASLEEP)
     assert "ada" in following.title
-    notice = pages.stands(HOSTS, following, stands)
-    assert notice.status == (410 if stands is Standing.DELETED else 503)
+    notice = pages.readiness_page(HOSTS, following, stands)
+    assert notice.status == (410 if stands is Readiness.DELETED else 503)
     for as_html in (True, False):
         reply = pages.reply(notice, as_html=as_html)
         assert header(reply, "Retry-After") == ("2" if following.moving else "30")
         assert following.title in reply.body.decode()
         assert b'http-equiv="refresh"' not in reply.body, "a tab left open must never be what wakes a workspace"
-    if stands is Standing.WAKING:
+    if stands is Readiness.WAKING:
         assert [step.state for step in following.steps].count(StepState.NOW) == 1
 
 
 def test_what_there_is_not() -> None:
-    assert standing(None, is_reachable=False) is Standing.UNKNOWN
-    assert follow("ada", None, Standing.UNKNOWN).title == "There is no workspace ada"
-    assert pages.stands(HOSTS, follow("ada", None, Standing.UNKNOWN), Standing.UNKNOWN).status == 404
+    assert readiness(None, is_reachable=False) is Readiness.UNKNOWN
+    assert wake_progress("ada", None, Readiness.UNKNOWN).title == "There is no workspace ada"
+    assert pages.readiness_page(HOSTS, wake_progress("ada", None, Readiness.UNKNOWN), Readiness.UNKNOWN).status == 404
 
 
 def test_a_terminal_error_stands_whatever_else_is_seen() -> None:
     row = workspace(phase=Phase.STANDBY, error=error(Reason.TIMEOUT, is_terminal=True))
-    assert standing(row, is_reachable=False) is Standing.ERROR
+    assert readiness(row, is_reachable=False) is Readiness.ERROR
     retried = workspace(phase=Phase.STANDBY, error=error(Reason.ACTION_FAILED, is_terminal=False))
-    assert standing(retried, is_reachable=False) is Standing.WAKING
+    assert readiness(retried, is_reachable=False) is Readiness.WAKING
 
 
 def test_every_operation_has_its_words() -> None:
@@ -74,17 +74,17 @@ def test_every_operation_has_its_words() -> None:
 
 def test_a_restore_is_followed_in_percent() -> None:
     row = workspace(phase=Phase.ARCHIVED, operation=Operation.RESTORING, progress_done=43, progress_total=100)
-    following = follow("ada", row, Standing.WAKING)
+    following = wake_progress("ada", row, Readiness.WAKING)
     assert following.words == "Its home is being restored from the archive (43\N{NO-BREAK SPACE}%)."
     assert [(step.words, step.state.value) for step in following.steps] == [
         ("Restoring its home", "now"),
         ("Starting its program", "next"),
         ("Opening it here", "next"),
     ]
-    page = pages.reply(pages.stands(HOSTS, following, Standing.WAKING), as_html=True).body.decode()
+    page = pages.reply(pages.readiness_page(HOSTS, following, Readiness.WAKING), as_html=True).body.decode()
     assert 'value="43"' in page
     assert f'data-after="{following.tag}"' in page
-    starting = follow("ada", workspace(phase=Phase.STANDBY, operation=Operation.STARTING), Standing.WAKING)
+    starting = wake_progress("ada", workspace(phase=Phase.STANDBY, operation=Operation.STARTING), Readiness.WAKING)
     assert [step.state.value for step in starting.steps] == ["done", "now", "next"]
     assert starting.tag != following.tag
     assert json.loads(json.dumps(starting.body()))["after"] == starting.tag
@@ -92,21 +92,25 @@ def test_a_restore_is_followed_in_percent() -> None:
 
 def test_a_sleeping_workspace_says_how_to_wake_it() -> None:
     row = workspace(phase=Phase.STANDBY, desired_state=Wish.STANDBY)
-    text = pages.reply(pages.stands(HOSTS, follow("ada", row, Standing.ASLEEP), Standing.ASLEEP), as_html=False).body.decode()
+    text = pages.reply(
+        pages.readiness_page(HOSTS, wake_progress("ada", row, Readiness.ASLEEP), Readiness.ASLEEP), as_html=False
+    ).body.decode()
     assert text == "ada is asleep.\nIts home is kept, and nothing runs.\nWake it with:\n  torpor start ada\n"
 
 
 def test_what_others_wrote_is_shown_as_text() -> None:
     row = workspace(phase=Phase.ERROR, error=error(Reason.ACTION_FAILED, message="<script>alert(1)</script> on this page"))
-    page = pages.reply(pages.stands(HOSTS, follow("ada", row, Standing.ERROR), Standing.ERROR), as_html=True)
+    page = pages.reply(pages.readiness_page(HOSTS, wake_progress("ada", row, Readiness.ERROR), Readiness.ERROR), as_html=True)
     assert page.body.count(b"<script") == 1, "ours, and no other"
     assert b"&lt;script&gt;alert(1)" in page.body
     assert b"http://localhost:8080/workspaces/ada" in page.body, "the ways out are in the dashboard"
 
 
 def test_the_page_runs_nothing_but_its_own_script() -> None:
-    following = follow("ada", workspace(phase=Phase.STANDBY), Standing.WAKING)
-    policy = header(pages.reply(pages.stands(HOSTS, following, Standing.WAKING), as_html=True), "Content-Security-Policy")
+    following = wake_progress("ada", workspace(phase=Phase.STANDBY), Readiness.WAKING)
+    policy = header(
+        pages.reply(pages.readiness_page(HOSTS, following, Readiness.WAKING), as_html=True), "Content-Security-Policy"
+    )
     assert policy is not None
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
@@ -118,7 +122,7 @@ def test_the_page_runs_nothing_but_its_own_script() -> None:
         "form-action 'none'",
     ):
         assert part in policy
-    silent = header(pages.reply(pages.not_there("ada"), as_html=True), "Content-Security-Policy")
+    silent = header(pages.reply(pages.workspace_not_found_page("ada"), as_html=True), "Content-Security-Policy")
     assert silent is not None
     assert "script-src" not in silent
 
@@ -126,14 +130,14 @@ def test_the_page_runs_nothing_but_its_own_script() -> None:
 def test_over_the_limit_the_browser_goes_on_to_where_room_is_made() -> None:
     notice = pages.over_limit(HOSTS, "ada", "2 are running", 'http://localhost:8080/.torpor/room?workspace=ada&back=/"x')
     page = pages.reply(notice, as_html=True)
-    assert (notice.status, notice.outcome) == (503, Outcome.OVER_LIMIT)
+    assert (notice.status, notice.outcome) == (503, RequestOutcome.OVER_LIMIT)
     assert b'content="0; url=http://localhost:8080/.torpor/room?workspace=ada&amp;back=/&quot;x"' in page.body
     assert header(page, "Retry-After") == "30"
 
 
 def test_where_there_is_no_disk_space_the_page_says_so_and_wakes_nothing_later() -> None:
     notice = pages.disk_low(HOSTS, "ada", "the disk of the homes (/d) has 5 MiB free")
-    assert (notice.status, notice.outcome) == (503, Outcome.DISK_LOW)
+    assert (notice.status, notice.outcome) == (503, RequestOutcome.DISK_LOW)
     for as_html in (True, False):
         reply = pages.reply(notice, as_html=as_html)
         assert b"has 5 MiB free" in reply.body
@@ -142,10 +146,13 @@ def test_where_there_is_no_disk_space_the_page_says_so_and_wakes_nothing_later()
 
 
 def test_a_wake_that_waits_for_disk_space_says_so() -> None:
-    low = Condition(True, DISK_LOW, "the disk of the homes (/d) has 5 MiB free")
+    low = WorkspaceCondition(True, DISK_LOW, "the disk of the homes (/d) has 5 MiB free")
     row = workspace(phase=Phase.STANDBY, desired_state=Wish.RUNNING)
     waiting = replace(row, conditions=replace(row.conditions, healthy=low))
-    assert "It waits for disk space: the disk of the homes (/d) has 5 MiB free" in follow("ada", waiting, Standing.WAKING).words
+    assert (
+        "It waits for disk space: the disk of the homes (/d) has 5 MiB free"
+        in wake_progress("ada", waiting, Readiness.WAKING).words
+    )
 
 
 def header(reply: Reply, name: str) -> str | None:

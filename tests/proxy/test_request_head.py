@@ -15,20 +15,20 @@ from torpor.proxy.request_head import (
     BadHead,
     Chunked,
     Framing,
-    Head,
+    HeaderKind,
     Length,
     NoBody,
-    Origin,
-    Part,
+    RequestHead,
+    RequestOrigin,
     UntilClose,
+    forwarded_head,
     head_ends,
     name_of,
+    next_forwarded_head,
     parse,
     parse_next,
-    pass_next_on,
-    pass_on,
 )
-from torpor.proxy.response_head import answer_ends, own_cookie, parse_answer
+from torpor.proxy.response_head import own_cookie, parse_response_head, response_head_end
 
 TOKEN = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 VISIBLE = (bytes(range(0x21, 0x7F)) + bytes(range(0x80, 0x100))).decode("latin-1")
@@ -38,12 +38,12 @@ def made(*lines: bytes) -> bytes:
     return b"\r\n".join((*lines, b"", b""))
 
 
-def got(*headers: bytes, target: bytes = b"/", host: bytes = b"localhost:8080") -> Head:
+def got(*headers: bytes, target: bytes = b"/", host: bytes = b"localhost:8080") -> RequestHead:
     return parse(made(b"GET %s HTTP/1.1" % target, b"Host: " + host, *headers))
 
 
-def inside(*headers: bytes) -> Head:
-    return parse(pass_on(got(*headers, host=b"ada.localhost:8080"), Origin("127.0.0.1"), to_workspace=True))
+def inside(*headers: bytes) -> RequestHead:
+    return parse(forwarded_head(got(*headers, host=b"ada.localhost:8080"), RequestOrigin("127.0.0.1"), to_workspace=True))
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +153,7 @@ targets = visible.map(lambda rest: b"/" + rest)
 def test_target_and_headers_survive_byte_for_byte(
     method: bytes, target: bytes, given_headers: list[tuple[bytes, bytes]]
 ) -> None:
-    head = Head(method, target, b"HTTP/1.1", ((b"hOsT", b"localhost:1"), *given_headers))
+    head = RequestHead(method, target, b"HTTP/1.1", ((b"hOsT", b"localhost:1"), *given_headers))
     for _ in range(2):
         # What is remembered is the same as what is read.
         assert parse(head.render()) == head
@@ -183,8 +183,8 @@ def test_another_parser_reads_what_we_read(target: bytes, given_headers: list[tu
         def on_message_complete(self) -> None:
             self.complete = True
 
-    head = Head(b"GET", target, b"HTTP/1.1", ((b"Host", b"ada.localhost"), *given_headers))
-    passed = pass_on(parse(head.render()), Origin("::1"), to_workspace=True)
+    head = RequestHead(b"GET", target, b"HTTP/1.1", ((b"Host", b"ada.localhost"), *given_headers))
+    passed = forwarded_head(parse(head.render()), RequestOrigin("::1"), to_workspace=True)
     seen = Seen()
     parser = httptools.HttpRequestParser(seen)
     parser.feed_data(passed)
@@ -211,7 +211,7 @@ first_lines = st.tuples(
 ).map(b" ".join)
 
 
-def read(raw: bytes) -> Head | None:
+def read(raw: bytes) -> RequestHead | None:
     try:
         return parse(raw)
     except BadHead:
@@ -237,15 +237,15 @@ def test_what_is_read_by_what_came_before_is_what_is_read_anew(
         anew.host,
     )
     for to_workspace in (True, False):
-        before = pass_on(last, Origin("::1"), to_workspace=to_workspace)
-        assert pass_next_on(before, head) == pass_on(anew, Origin("::1"), to_workspace=to_workspace)
+        before = forwarded_head(last, RequestOrigin("::1"), to_workspace=to_workspace)
+        assert next_forwarded_head(before, head) == forwarded_head(anew, RequestOrigin("::1"), to_workspace=to_workspace)
 
 
 def test_only_another_target_is_read_by_what_came_before() -> None:
     last_raw = made(b"GET /a HTTP/1.1", HOST, b"A: b")
     last = parse(last_raw)
 
-    def next_one(*lines: bytes) -> Head | None:
+    def next_one(*lines: bytes) -> RequestHead | None:
         return parse_next(made(*lines), last_raw, last)
 
     found = next_one(b"GET /b?c=%20 HTTP/1.1", HOST, b"A: b")
@@ -300,7 +300,7 @@ def test_what_is_set_and_what_is_dropped() -> None:
         b"a: 1",
         b"A: 2",
     )
-    assert parse(pass_on(head, Origin("::1", b"https"), to_workspace=False)).headers == (
+    assert parse(forwarded_head(head, RequestOrigin("::1", b"https"), to_workspace=False)).headers == (
         (b"Host", b"localhost:8080"),
         (b"Cookie", b"torpor_session=abc"),
         (b"Authorization", b"Bearer torpor_abc"),
@@ -326,7 +326,7 @@ def test_trailers_may_be_asked_for_and_nothing_else_of_that_kind() -> None:
 
 
 def test_an_old_client_gets_an_answer_that_it_understands() -> None:
-    head = parse(pass_on(parse(made(b"GET / HTTP/1.0", HOST)), Origin("::1"), to_workspace=True))
+    head = parse(forwarded_head(parse(made(b"GET / HTTP/1.0", HOST)), RequestOrigin("::1"), to_workspace=True))
     assert (head.version, head.values(b"connection")) == (b"HTTP/1.0", (b"close",))
 
 
@@ -339,10 +339,10 @@ def test_which_connections_end_with_their_answer() -> None:
 
 def test_every_header_that_is_ours_to_mind_is_known_in_any_case() -> None:
     names = {
-        Part.COOKIE: b"cookie",
-        Part.TOKEN: b"x-torpor-token",
-        Part.LENGTH: b"content-length",
-        Part.CODING: b"transfer-encoding",
+        HeaderKind.COOKIE: b"cookie",
+        HeaderKind.TOKEN: b"x-torpor-token",
+        HeaderKind.LENGTH: b"content-length",
+        HeaderKind.CODING: b"transfer-encoding",
     }
     for part, name in names.items():
         for spelled in (name, name.upper(), name.title()):
@@ -440,21 +440,21 @@ def test_an_answer_goes_back_without_what_is_not_for_the_client() -> None:
         b'Clear-Site-Data: "cookies"\r\nset-cookie: torpor_session=x\r\nSet-Cookie: a=b; Domain=example.org; Path=/\r\n'
         b"a:  c \r\n\r\n"
     )
-    assert answer_ends(raw + b"body") == len(raw)
-    assert answer_ends(raw[:-1]) is None
-    answer = parse_answer(raw, from_workspace=True)
+    assert response_head_end(raw + b"body") == len(raw)
+    assert response_head_end(raw[:-1]) is None
+    answer = parse_response_head(raw, from_workspace=True)
     assert answer.render(closes=True) == (
         b"HTTP/1.1 200 Fine\r\nA: b\r\nSet-Cookie: a=b; Path=/\r\na:  c \r\nConnection: close\r\n\r\n"
     )
     assert (answer.keeps_s, answer.closes, answer.is_as_it_came) == (5, False, False)
-    from_platform = parse_answer(raw, from_workspace=False)
+    from_platform = parse_response_head(raw, from_workspace=False)
     assert b"set-cookie: torpor_session=x" in from_platform.lines
     assert b'Clear-Site-Data: "cookies"' in from_platform.lines
 
 
 def test_an_answer_of_which_all_goes_back_is_not_made_anew() -> None:
     raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSet-Cookie: a=b; Path=/\r\nContent-Length: 3\r\n\r\n"
-    answer = parse_answer(raw, from_workspace=True)
+    answer = parse_response_head(raw, from_workspace=True)
     assert answer.is_as_it_came
     assert answer.render() == raw
 
@@ -482,20 +482,22 @@ def test_no_workspace_sets_a_cookie_of_the_platforms(name: bytes) -> None:
 
 
 def test_an_old_server_and_one_with_its_own_line_ends() -> None:
-    old = parse_answer(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", from_workspace=True)
+    old = parse_response_head(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", from_workspace=True)
     assert old.closes
     assert old.render() == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
-    assert not parse_answer(b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n\r\n", from_workspace=True).closes
+    assert not parse_response_head(b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n\r\n", from_workspace=True).closes
     raw = b"HTTP/1.1 200 OK\nA: b\r\nContent-Length: 3\n\n\r\n\r\n"
-    assert answer_ends(raw) == len(raw) - 4
-    assert parse_answer(raw[:-4], from_workspace=True).render() == b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 3\r\n\r\n"
+    assert response_head_end(raw) == len(raw) - 4
+    assert (
+        parse_response_head(raw[:-4], from_workspace=True).render() == b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 3\r\n\r\n"
+    )
 
 
 def test_interim_answers_and_switches() -> None:
     raw = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    assert parse_answer(raw, from_workspace=True).render() == raw
-    assert parse_answer(b"HTTP/1.1 100 Continue\r\n\r\n", from_workspace=True).is_interim
-    assert not parse_answer(raw, from_workspace=True).is_interim
+    assert parse_response_head(raw, from_workspace=True).render() == raw
+    assert parse_response_head(b"HTTP/1.1 100 Continue\r\n\r\n", from_workspace=True).is_interim
+    assert not parse_response_head(raw, from_workspace=True).is_interim
 
 
 @pytest.mark.parametrize(
@@ -516,7 +518,7 @@ def test_interim_answers_and_switches() -> None:
     ],
 )
 def test_the_framing_of_an_answer(framing: Framing, method: bytes, status: int, lines: list[bytes]) -> None:
-    answer = parse_answer(made(b"HTTP/1.1 %d OK" % status, *lines), from_workspace=True)
+    answer = parse_response_head(made(b"HTTP/1.1 %d OK" % status, *lines), from_workspace=True)
     assert answer.framing(method) == framing
     # To whoever reads it next it says the same, and says it once.
     said = answer.render().lower()
@@ -550,17 +552,17 @@ def test_the_framing_of_an_answer(framing: Framing, method: bytes, status: int, 
 )
 def test_what_is_no_answer(raw: bytes) -> None:
     with pytest.raises(BadHead):
-        parse_answer(raw, from_workspace=True)
+        parse_response_head(raw, from_workspace=True)
 
 
 @given(st.binary(max_size=300))
 def test_whatever_comes_back_is_read_or_refused(noise: bytes) -> None:
     for raw in (noise + b"\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + noise + b"\r\n\r\n"):
         with suppress(BadHead):
-            end = answer_ends(raw)
+            end = response_head_end(raw)
             assert end is not None
-            answer = parse_answer(raw[:end], from_workspace=True)
-            assert parse_answer(answer.render(), from_workspace=True).render() == answer.render()
+            answer = parse_response_head(raw[:end], from_workspace=True)
+            assert parse_response_head(answer.render(), from_workspace=True).render() == answer.render()
 
 
 # ── the body ──────────────────────────────────────────────────────────────────────────────────────────────────────────

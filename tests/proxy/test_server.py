@@ -32,10 +32,10 @@ from tests.support.waiting import until
 from torpor.domain.errors import Refused
 from torpor.ports import Address
 from torpor.proxy.gate import Reply, Verdict
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import Head
-from torpor.proxy.server import Front
-from torpor.proxy.timeouts import Patience
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import RequestHead
+from torpor.proxy.server import ProxyServer
+from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.upstream_connection import MOST_INTERIM_ANSWERS
 
 MB = 1 << 20
@@ -135,14 +135,14 @@ async def test_only_those_who_are_trusted_are_believed(tmp_path: Path, anyio_bac
 
 async def test_what_is_no_address_is_not_trusted() -> None:
     with pytest.raises(Refused, match="an address or a network"):
-        Front(OpenGate(), port=0, trusted=["elsewhere"])
+        ProxyServer(OpenGate(), port=0, trusted=["elsewhere"])
 
 
 # ── what the gate says ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_an_answer_of_the_gates_own(stage: Stage) -> None:
-    stage.gate.verdicts["ada"] = Reply(403, Outcome.CROSS_SITE, ((b"A", b"1"), (b"A", b"2")), b"no")
+    stage.gate.verdicts["ada"] = Reply(403, RequestOutcome.CROSS_SITE, ((b"A", b"1"), (b"A", b"2")), b"no")
     reader, writer = await stage.open()
     for method, body in (("GET", b"no"), ("HEAD", b""), ("POST", b"no"), ("GET", b"no")):
         lines = ("Host: ada.localhost", "Content-Length: 4") if method == "POST" else ("Host: ada.localhost",)
@@ -151,7 +151,7 @@ async def test_an_answer_of_the_gates_own(stage: Stage) -> None:
         assert got.startswith(b"HTTP/1.1 403 Forbidden\r\nA: 1\r\nA: 2\r\nContent-Length: 2\r\nDate: ")
         assert b"Connection" not in got
         assert await reader.readexactly(len(body)) == body
-    stage.gate.verdicts["ada"] = Reply(204, Outcome.GATE)
+    stage.gate.verdicts["ada"] = Reply(204, RequestOutcome.GATE)
     answer = await stage.ask("Host: ada.localhost")
     assert (answer.status, "content-length" in answer.headers) == (204, False)
     await hang_up(writer)
@@ -176,7 +176,7 @@ async def test_a_gate_that_breaks(stage: Stage) -> None:
     async def broken() -> Verdict:
         raise RuntimeError("a bug")
 
-    def broken_at_once(head: Head, client: str) -> Verdict:
+    def broken_at_once(head: RequestHead, client: str) -> Verdict:
         raise RuntimeError("a bug")
 
     for judging in (lambda *_: broken(), broken_at_once):
@@ -365,7 +365,7 @@ async def test_a_slow_body_is_given_up(hasty: Stage) -> None:
 
 
 async def test_waiting_places_are_counted(tmp_path: Path, anyio_backend: object) -> None:
-    async with staged(tmp_path, patience=Patience(most_newcomers=3)) as stage:
+    async with staged(tmp_path, patience=ProxyTimeouts(most_newcomers=3)) as stage:
         await stage.serve("localhost", echo_heads)
         waiting = [await stage.open() for _ in range(3)]
         await until(lambda: stage.front.connections == 3)
@@ -488,7 +488,7 @@ async def test_one_that_breaks_while_it_is_looked_at_is_ended_and_the_others_are
 
     address = await hasty.serve("ada", never)
     await hasty.serve("eve", never)
-    unsayable = Reply(504, Outcome.NO_ANSWER, ((b"only a name",),), b"")  # type: ignore[arg-type]
+    unsayable = Reply(504, RequestOutcome.NO_ANSWER, ((b"only a name",),), b"")  # type: ignore[arg-type]
     hasty.gate.verdicts["ada"] = replace(passing(address), too_late=unsayable)
     reader, writer = await hasty.open()
     writer.write(made("GET / HTTP/1.1", "Host: ada.localhost"))
@@ -581,7 +581,7 @@ async def test_expect_continue_is_between_the_client_and_the_other_side(stage: S
 
 
 async def test_a_body_that_nobody_expects_is_not_waited_for(stage: Stage) -> None:
-    stage.gate.verdicts["ada"] = Reply(401, Outcome.UNAUTHORIZED)
+    stage.gate.verdicts["ada"] = Reply(401, RequestOutcome.UNAUTHORIZED)
     reader, writer = await stage.open()
     writer.write(made("POST / HTTP/1.1", "Host: ada.localhost", "Expect: 100-continue", "Content-Length: 4"))
     answer = await read_answer(reader)
@@ -625,7 +625,7 @@ async def test_a_client_that_closed_its_half_is_not_waited_for_for_ever(tmp_path
         await reader.read()
         ended.set()
 
-    async with staged(tmp_path, patience=Patience(half_closed_s=0.2, look_s=0.02)) as stage:
+    async with staged(tmp_path, patience=ProxyTimeouts(half_closed_s=0.2, look_s=0.02)) as stage:
         await stage.serve("ada", never)
         _, writer = await stage.open()
         writer.write(made("GET / HTTP/1.1", "Host: ada.localhost"))
@@ -813,7 +813,7 @@ async def test_what_goes_by_a_right_ends_with_it_and_nothing_else_does(stage: St
 
 
 async def test_a_port_in_use_is_said_so(stage: Stage) -> None:
-    second = Front(OpenGate(), port=stage.port)
+    second = ProxyServer(OpenGate(), port=stage.port)
     with pytest.raises(Refused) as refused:
         await second.start()
     assert refused.value.code == "port_in_use"
@@ -822,7 +822,7 @@ async def test_a_port_in_use_is_said_so(stage: Stage) -> None:
 
 
 async def test_an_address_that_is_not_here_is_left_out(anyio_backend: object) -> None:
-    front = Front(OpenGate(), port=0, hosts=("127.0.0.1", "2001:db8::1"))
+    front = ProxyServer(OpenGate(), port=0, hosts=("127.0.0.1", "2001:db8::1"))
     await front.start()
     await front.stop()
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.proxy.open_gate import Stage, echo_heads, hang_up, made, read_answer, read_head, staged
 from tests.support.waiting import until
-from torpor.proxy.timeouts import Patience
+from torpor.proxy.timeouts import ProxyTimeouts
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +169,7 @@ async def test_they_are_kept_for_a_while_and_not_too_many(tmp_path: Path, anyio_
         finally:
             open_now -= 1
 
-    async with staged(tmp_path, patience=Patience(kept_s=0.6, most_kept=3, look_s=0.02)) as stage:
+    async with staged(tmp_path, patience=ProxyTimeouts(kept_s=0.6, most_kept=3, look_s=0.02)) as stage:
         await stage.serve("ada", counted)
         await asyncio.gather(*(stage.ask(ADA) for _ in range(10)))
         await until(lambda: open_now == 3)

@@ -14,15 +14,15 @@ from websockets.asyncio.server import ServerConnection, unix_serve
 from tests.proxy.open_gate import OpenGate, passing
 from tests.support.waiting import until
 from torpor import metrics
-from torpor.bus.activity import Activity
+from torpor.bus.activity import RedisActivity
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.ports import Address, Use
 from torpor.proxy.gate import Verdict
-from torpor.proxy.request_head import Head
-from torpor.proxy.server import Front
+from torpor.proxy.request_head import RequestHead
+from torpor.proxy.server import ProxyServer
 from torpor.proxy.use_leases import ConnectionLeases
-from torpor.service.activity import Touches
+from torpor.service.activity import TouchQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +32,8 @@ LEASE_S = 0.9
 
 @dataclass
 class Stage:
-    front: Front
-    activity: Activity
+    front: ProxyServer
+    activity: RedisActivity
     leases: ConnectionLeases
     folder: Path
     standby_ttl_s: float = 60
@@ -57,11 +57,11 @@ class Stage:
 async def staged(folder: Path, url: str) -> AsyncIterator[Stage]:
     """Every name is a workspace that runs, its id is its name, and it says back what it is told."""
     bus = await Bus.open(url)
-    activity = Activity(bus)
-    touches = Touches(activity)
+    activity = RedisActivity(bus)
+    touches = TouchQueue(activity)
     leases = ConnectionLeases(activity, touches.touch, lease_s=LEASE_S)
 
-    def watched(head: Head, client: str) -> Verdict:
+    def watched(head: RequestHead, client: str) -> Verdict:
         name = head.host.partition(".")[0]
         return passing(Address(unix_path=str(folder / "w")), use=leases.of(name, standby_ttl_s=made.standby_ttl_s))
 
@@ -72,7 +72,7 @@ async def staged(folder: Path, url: str) -> AsyncIterator[Stage]:
     names = ("ada", "eve", "before", "closed", "during")
     gate = OpenGate({"localhost": passing(Address(unix_path="/nowhere"))})
     gate.verdicts.update(dict.fromkeys(names, watched))
-    front = Front(gate, port=0)
+    front = ProxyServer(gate, port=0)
     made = Stage(front, activity, leases, folder)
     touching = asyncio.create_task(touches.run())
     try:
@@ -262,7 +262,7 @@ async def test_a_ttl_that_is_lowered_counts_for_whoever_is_connected(
         assert set(workspace_ids) == {"ada", "eve"}
         return ttls
 
-    leases = ConnectionLeases(Activity(bus), lambda *_: None, lease_s=LEASE_S, ttls_of=ttls_of)
+    leases = ConnectionLeases(RedisActivity(bus), lambda *_: None, lease_s=LEASE_S, ttls_of=ttls_of)
     try:
         async with leases.running():
             for name in ("ada", "eve"):
@@ -307,7 +307,7 @@ async def test_a_front_that_stops_says_goodbye_for_all(tmp_path: Path, redis_url
         clients = [await stage.connect() for _ in range(5)]
         await stage.until(lambda use: use.connections == 5)
     bus = await Bus.open(redis_url)
-    use = (await Activity(bus).uses(["ada"]))["ada"]
+    use = (await RedisActivity(bus).uses(["ada"]))["ada"]
     assert use.connections == 0
     assert use.idle_timer_s is not None
     await bus.close()
@@ -342,4 +342,4 @@ async def test_requests_and_connections_are_counted(stage: Stage) -> None:
 
 
 async def _connections(bus: Bus, name: str, count: int) -> bool:
-    return (await Activity(bus).uses([name]))[name].connections == count
+    return (await RedisActivity(bus).uses([name]))[name].connections == count

@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gate_stage import Gated, gated
+from tests.support.gate_stage import GateStage, gate_stage
 from torpor.domain.errors import Refused
 from torpor.domain.limits import RunningLimits
 from torpor.domain.outage import with_outage
 from torpor.domain.states import Outage, Phase
 from torpor.proxy import wake as module
-from torpor.proxy.readiness import Standing
-from torpor.proxy.wake import Stand, Waking
-from torpor.proxy.wake_progress import follow
+from torpor.proxy.readiness import Readiness
+from torpor.proxy.wake import WakeService, WorkspaceReadiness
+from torpor.proxy.wake_progress import wake_progress
 from torpor.store.rows import from_conditions
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[Gated]:
-    async with gated(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as made:
+async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[GateStage]:
+    async with gate_stage(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as made:
         yield made
 
 
-def waking_of(here: Gated) -> Waking:
+def waking_of(here: GateStage) -> WakeService:
     return here.inside.house._waking
 
 
-async def test_a_refusal_stands_for_a_moment_however_many_knock(here: Gated) -> None:
+async def test_a_refusal_stands_for_a_moment_however_many_knock(here: GateStage) -> None:
     await here.workspace("busy")
     ada, waking = await here.workspace(phase=Phase.STANDBY), waking_of(here)
     refused = await waking.wake(here.ada, ada)
@@ -45,22 +45,22 @@ async def test_a_refusal_stands_for_a_moment_however_many_knock(here: Gated) -> 
     assert again is not refused
 
 
-async def test_a_lost_event_costs_a_second_and_no_more(here: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_event_costs_a_second_and_no_more(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.05)
     ada, waking = await here.workspace(phase=Phase.STANDBY), waking_of(here)
     await waking.wake(here.ada, ada)
     await here.until_heard()
-    waiting = asyncio.ensure_future(waking.until("ada", lambda stand: stand.standing is Standing.READY, within_s=10))
+    waiting = asyncio.ensure_future(waking.until("ada", lambda stand: stand.standing is Readiness.READY, within_s=10))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     # Nobody is told of what a trigger does not see.
     async with here.db.transaction():
         await here.db.execute("SET LOCAL session_replication_role = replica")
         await here.becomes(ada, Phase.RUNNING)
-    assert (await waiting).standing is Standing.READY
+    assert (await waiting).standing is Readiness.READY
 
 
-async def test_the_event_of_an_outage_brings_it_to_the_waking_page(here: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_event_of_an_outage_brings_it_to_the_waking_page(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_EVERY_S", 60.0)
     ada, waking = await here.workspace(phase=Phase.STANDBY), waking_of(here)
     await waking.wake(here.ada, ada)
@@ -69,47 +69,47 @@ async def test_the_event_of_an_outage_brings_it_to_the_waking_page(here: Gated, 
     out = with_outage(ada, Outage.RUNTIME, "the runtime cannot be reached: no answer", ada.created_at)
     await here.set(ada, f"conditions = '{json.dumps(from_conditions(out.conditions))}'")
     stand = await waiting
-    told = follow("ada", stand.workspace, stand.standing)
+    told = wake_progress("ada", stand.workspace, stand.standing)
     assert told.moving
     assert told.error == "The runtime cannot be reached: no answer. It is tried again until there is an answer."
 
 
-def _has_outage(stand: Stand) -> bool:
+def _has_outage(stand: WorkspaceReadiness) -> bool:
     return stand.workspace is not None and stand.workspace.outage is not None
 
 
-async def test_one_that_runs_and_cannot_be_reached_yet_is_waited_for(here: Gated) -> None:
+async def test_one_that_runs_and_cannot_be_reached_yet_is_waited_for(here: GateStage) -> None:
     ada, waking = await here.workspace(), waking_of(here)
     here.runtime.reached.clear()
     await here.until_heard()
-    waiting = asyncio.ensure_future(waking.until("ada", lambda stand: stand.standing is Standing.READY, within_s=10))
+    waiting = asyncio.ensure_future(waking.until("ada", lambda stand: stand.standing is Readiness.READY, within_s=10))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     here.runtime.reached.add(ada.id)
-    assert (await waiting).standing is Standing.READY
+    assert (await waiting).standing is Readiness.READY
 
 
-async def test_whoever_follows_one_that_is_ready_does_not_look_all_the_time(here: Gated) -> None:
+async def test_whoever_follows_one_that_is_ready_does_not_look_all_the_time(here: GateStage) -> None:
     await here.workspace()
     await here.until_heard()
     waking, looks = waking_of(here), 0
 
-    def is_enough(stand: Stand) -> bool:
+    def is_enough(stand: WorkspaceReadiness) -> bool:
         nonlocal looks
         looks += 1
-        assert stand.standing is Standing.READY
+        assert stand.standing is Readiness.READY
         return False
 
     await waking.until("ada", is_enough, within_s=0.5)
     assert looks <= 3, "at its beginning and at its end"
 
 
-async def test_whoever_waits_for_what_there_is_not_need_not_wait(here: Gated) -> None:
+async def test_whoever_waits_for_what_there_is_not_need_not_wait(here: GateStage) -> None:
     stand = await waking_of(here).until("nobody", lambda stand: False, within_s=60)
-    assert (stand.workspace, stand.standing) == (None, Standing.UNKNOWN)
+    assert (stand.workspace, stand.standing) == (None, Readiness.UNKNOWN)
 
 
-async def test_time_is_up(here: Gated) -> None:
+async def test_time_is_up(here: GateStage) -> None:
     await here.workspace(phase=Phase.STANDBY)
     stand = await waking_of(here).until("ada", lambda stand: False, within_s=0.1)
-    assert stand.standing is Standing.ASLEEP
+    assert stand.standing is Readiness.ASLEEP

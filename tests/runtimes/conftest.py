@@ -11,8 +11,8 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, marker_of, ready_volume, unheard, until_ready
 from tests.contracts.test_runtime_contract import OnThisMachine
 from tests.support.requirements import must_have
-from torpor.ports import Container, Executed, Home
-from torpor.runtimes.process import Options
+from torpor.ports import Container, ExecResult, Home
+from torpor.runtimes.process import ProcessOptions
 
 
 class Machine(OnThisMachine):
@@ -32,7 +32,7 @@ class Machine(OnThisMachine):
             await until_ready(self, home)
         return home
 
-    async def sh(self, home: Home, script: str) -> Executed:
+    async def sh(self, home: Home, script: str) -> ExecResult:
         return await self.runtime.execute(home.workspace_id, ["sh", "-c", script], b"")
 
 
@@ -52,8 +52,8 @@ MakeMachine = Callable[..., Machine]
 async def make_machine(data_dir: Path) -> AsyncIterator[MakeMachine]:
     made: list[Machine] = []
 
-    def make(options: Options | None = None, data: Path | None = None) -> Machine:
-        made.append(Machine(data or data_dir, options or Options(grace_s=2.0)))
+    def make(options: ProcessOptions | None = None, data: Path | None = None) -> Machine:
+        made.append(Machine(data or data_dir, options or ProcessOptions(grace_s=2.0)))
         return made[-1]
 
     yield make

@@ -112,14 +112,14 @@ from pathlib import Path
 from torpor.domain.disk import Disk
 from torpor.domain.records import Marker
 from torpor.ports import Container, Fence, Home, Limits, Program
-from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 from torpor.runtimes.process.disk_guard import DiskGuard
 
 data, options, python, attempts, scripts, between, attempt = json.loads(sys.argv[1])
 fence = Fence("op", 1)
 
 async def live():
-    runtime = ProcessRuntime(Path(data), options=Options(grace_s=1.0, **options))
+    runtime = ProcessRuntime(Path(data), options=ProcessOptions(grace_s=1.0, **options))
     await runtime.start()
     said = {"abilities": {one.what: [one.confined, one.how, one.remedy] for one in await runtime.abilities()}}
     # A service of the machine itself.

@@ -20,10 +20,10 @@ from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
 from tests.support.requirements import must_have
 from torpor.ports import Home, Limits
-from torpor.runtimes.process import Options, network
+from torpor.runtimes.process import ProcessOptions, network
 from torpor.runtimes.process.confinement import FILES
 from torpor.runtimes.process.host_programs import call
-from torpor.runtimes.process.network import MARK, POOL, Veths, pick_subnet, subnet
+from torpor.runtimes.process.network import MARK, POOL, VethNetwork, pick_subnet, subnet
 
 pytestmark = pytest.mark.anyio
 
@@ -296,7 +296,7 @@ async def test_rules_that_a_firewalls_reload_took_away_come_back(machine: Machin
 
 
 def test_only_packets_from_our_interfaces_are_masqueraded() -> None:
-    rules = Veths("12345", (), blocked=(), allowed=()).rules().splitlines()
+    rules = VethNetwork("12345", (), blocked=(), allowed=()).rules().splitlines()
     marked = [line for line in rules if "MARK --set" in line]
     assert marked == [f"-A TORPOR-12345-FWD -i torp12345+ -j MARK --set-xmark {MARK}"]
     assert all(f"-m mark --mark {MARK}" in line for line in rules if "POSTROUTING" in line)
@@ -304,10 +304,10 @@ def test_only_packets_from_our_interfaces_are_masqueraded() -> None:
 
 def test_an_address_that_a_cloud_keeps_in_the_pool_is_given_to_nobody() -> None:
     metadata = "100.100.100.200/32"
-    assert metadata in Options().blocked_networks
+    assert metadata in ProcessOptions().blocked_networks
     index = (int(ipaddress.IPv4Address("100.100.100.200")) - int(POOL.network_address)) // 4
     taken = set(range(1 << 20)) - {index, index + 1}
-    veths = Veths("12345", (), blocked=Options().blocked_networks, allowed=())
+    veths = VethNetwork("12345", (), blocked=ProcessOptions().blocked_networks, allowed=())
     assert pick_subnet("anybody", taken, veths._not_ours()) == index + 1
 
 
@@ -315,12 +315,12 @@ def test_an_allowed_network_in_the_pool_is_given_to_nobody() -> None:
     """A VPN's, say: a route to a workspace would hide it."""
     first = (int(ipaddress.IPv4Address("100.99.0.0")) - int(POOL.network_address)) // 4
     taken = set(range(1 << 20)) - {first, first + 64}
-    veths = Veths("12345", (), blocked=Options().blocked_networks, allowed=("100.99.0.0/24",))
+    veths = VethNetwork("12345", (), blocked=ProcessOptions().blocked_networks, allowed=("100.99.0.0/24",))
     assert pick_subnet("anybody", taken, veths._not_ours()) == first + 64
 
 
 def test_the_chain_for_forwarding_accepts_only_answers_and_allows_before_it_blocks() -> None:
-    veths = Veths("12345", ("192.0.2.53",), blocked=("10.0.0.0/8", "fc00::/7"), allowed=("10.1.2.0/24", "fd12::/64"))
+    veths = VethNetwork("12345", ("192.0.2.53",), blocked=("10.0.0.0/8", "fc00::/7"), allowed=("10.1.2.0/24", "fd12::/64"))
     rules = [
         line.removeprefix("-A TORPOR-12345-FWD ")
         for line in veths.rules().splitlines()

@@ -9,12 +9,12 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, unheard, until_ready
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.ports import Home, HomeJob
-from torpor.runtimes.process import Options
+from torpor.runtimes.process import ProcessOptions
 from torpor.runtimes.process.cgroups import Cgroups, Hierarchies, find
 from torpor.runtimes.process.confinement import CPU
 from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
 
-WITHOUT_CGROUPS = Options(grace_s=2.0, cgroups=False)
+WITHOUT_CGROUPS = ProcessOptions(grace_s=2.0, cgroups=False)
 SCHEDULES_SESSIONS = Path("/proc/self/autogroup").exists()
 # Says where it runs and how nice it and its session are, as soon as that is what it waits for, or after ten seconds.
 TELLS = """

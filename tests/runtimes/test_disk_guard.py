@@ -11,10 +11,10 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, LIMITS, a_home, marker_of, program, unheard
 from tests.support.waiting import until
-from torpor.domain.busy import WorkHistory, busy_with, remember
+from torpor.domain.busy import WorkHistory, busy_with, with_observation
 from torpor.domain.disk import Disk
 from torpor.ports import Container, Home
-from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 from torpor.runtimes.process.disk_guard import MOST_BALLAST_BYTES, DiskGuard
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         pytest.skip("the kernel does not count what is written to a tmpfs")
     await asyncio.to_thread(tmp_path.chmod, 0o711)
     confines = request.param != "bare"
-    options = Options(grace_s=2.0, bubblewrap=confines, own_network=confines, cgroups=confines)
+    options = ProcessOptions(grace_s=2.0, bubblewrap=confines, own_network=confines, cgroups=confines)
     runtime = ProcessRuntime(tmp_path / "data", options=options)
     await runtime.start()
     free = [AMPLE]
@@ -162,7 +162,7 @@ async def test_a_paused_workspace_counts_as_busy(here: Here) -> None:
     here.free_bytes = ALL_PAUSE
     await here.look_until_paused(home)
     work = (await here.runtime.work())[home.workspace_id]
-    history = remember(WorkHistory(), work, 0.0)
+    history = with_observation(WorkHistory(), work, 0.0)
     assert busy_with(history, work, 0.0, foreground_ttl_s=1) == "its processes wait for disk space"
 
 

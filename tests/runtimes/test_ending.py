@@ -23,14 +23,14 @@ from tests.runtimes.conftest import Machine, MakeMachine
 from tests.support.waiting import until
 from torpor.domain.errors import Hopeless, Unavailable
 from torpor.ports import Fence, Home
-from torpor.runtimes.process import Options, host_programs, processes, supervisor
+from torpor.runtimes.process import ProcessOptions, host_programs, processes, supervisor
 from torpor.runtimes.process.cgroups import find
-from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.paths import runtime_paths
 
 pytestmark = pytest.mark.anyio
 
-CONFINED = Options(grace_s=1.0)
-BARE = Options(grace_s=1.0, bubblewrap=False, own_network=False, cgroups=False)
+CONFINED = ProcessOptions(grace_s=1.0)
+BARE = ProcessOptions(grace_s=1.0, bubblewrap=False, own_network=False, cgroups=False)
 BOTH = pytest.mark.parametrize("options", [CONFINED, BARE], ids=["confined", "bare"])
 
 # Forks twice, in a session of its own, ignores every polite word, and beats in the home.
@@ -62,7 +62,7 @@ async def begins_to_beat(file: Path) -> None:
 
 
 @BOTH
-async def test_who_forks_away_is_stopped_too(make_machine: MakeMachine, options: Options) -> None:
+async def test_who_forks_away_is_stopped_too(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine = make_machine(options)
     await machine.process.start()
     home = await machine.home()
@@ -75,7 +75,7 @@ async def test_who_forks_away_is_stopped_too(make_machine: MakeMachine, options:
 
 
 @BOTH
-async def test_who_forked_away_ends_with_the_program(make_machine: MakeMachine, options: Options) -> None:
+async def test_who_forked_away_ends_with_the_program(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine = make_machine(options)
     await machine.process.start()
     home = await machine.home()
@@ -89,7 +89,7 @@ async def test_who_forked_away_ends_with_the_program(make_machine: MakeMachine, 
 
 
 @BOTH
-async def test_who_ignores_the_request_is_killed_after_its_grace(make_machine: MakeMachine, options: Options) -> None:
+async def test_who_ignores_the_request_is_killed_after_its_grace(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine = make_machine(options)
     await machine.process.start()
     home = await machine.home()
@@ -102,11 +102,11 @@ async def test_who_ignores_the_request_is_killed_after_its_grace(make_machine: M
 
 
 async def test_a_frozen_container_holds_up_neither_the_look_nor_its_end(make_machine: MakeMachine) -> None:
-    machine = make_machine(Options(grace_s=0.5, probe_s=0.5))
+    machine = make_machine(ProcessOptions(grace_s=0.5, probe_s=0.5))
     await machine.process.start()
     home, other = await machine.up(), await machine.up()
     for record in machine.process.places.records.glob("*.json"):
-        first = processes.Identity(**json.loads(record.read_bytes()))
+        first = processes.ProcessIdentity(**json.loads(record.read_bytes()))
         name = machine.process.places.container(home.workspace_id).name
         if record.stem == name:
             for identity in processes.tree(first):
@@ -164,7 +164,7 @@ async def test_a_cancelled_job_may_tidy_up_and_is_then_killed(machine: Machine) 
         with pytest.raises(asyncio.CancelledError):
             await running
         assert time.monotonic() - cancelled < within_s
-        assert not processes.marked(f"{machine.process.places.run.name}/job")
+        assert not processes.find_marked(f"{machine.process.places.run.name}/job")
     assert (inner / "aborted").exists()
 
 
@@ -194,10 +194,10 @@ import asyncio, json, sys
 from pathlib import Path
 from torpor.domain.records import Marker
 from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program
-from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 data, options, workspace_id, program, beat = json.loads(sys.argv[1])
 async def live():
-    runtime = ProcessRuntime(Path(data), options=Options(**options))
+    runtime = ProcessRuntime(Path(data), options=ProcessOptions(**options))
     await runtime.start()
     home, fence = Home(workspace_id, 1), Fence("op", 5)
     await runtime.ensure_volume(home, fence)
@@ -211,20 +211,20 @@ asyncio.run(live())
 
 @BOTH
 async def test_after_kill_9_everything_is_swept_and_nothing_doubled(
-    make_machine: MakeMachine, data_dir: Path, options: Options
+    make_machine: MakeMachine, data_dir: Path, options: ProcessOptions
 ) -> None:
     home = Home(str(uuid.uuid4()), 1)
     program = [PYTHON, "-S", "-c", ESCAPEE]
     given = json.dumps([str(data_dir), asdict(options), home.workspace_id, program, "beat"])
     torpor = subprocess.Popen([sys.executable, "-c", LIFE, given], env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
-    files = [places(data_dir).volume(home) / "home" / name for name in ("beat", "job")]
+    files = [runtime_paths(data_dir).volume(home) / "home" / name for name in ("beat", "job")]
     try:
         for file in files:
             await begins_to_beat(file)
         assert all([await beats(file) for file in files])
         # The agent would notice, and end what it can: it is the sweep that is to be seen here.
-        for record in places(data_dir).records.glob("*.json"):
-            for known in processes.tree(processes.Identity(**json.loads(record.read_bytes()))):
+        for record in runtime_paths(data_dir).records.glob("*.json"):
+            for known in processes.tree(processes.ProcessIdentity(**json.loads(record.read_bytes()))):
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the job's own commands come and go
                     if b"inside/start.py" in Path(f"/proc/{known.pid}/cmdline").read_bytes():
                         os.kill(known.pid, signal.SIGSTOP)
@@ -236,7 +236,7 @@ async def test_after_kill_9_everything_is_swept_and_nothing_doubled(
     machine = make_machine(options)
     await machine.process.start()
     assert not any([await beats(file) for file in files])
-    assert not processes.marked(machine.process.places.run.name)
+    assert not processes.find_marked(machine.process.places.run.name)
     assert (await machine.runtime.observe()).of(home.workspace_id).container is None
     leftovers = [name for _, name in socket.if_nameindex() if name.startswith(f"torp{machine.process.places.tag}")]
     assert leftovers == []

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.runtime_contract import until_ready
 from tests.runtimes.conftest import MakeMachine
-from torpor.runtimes.process import Options
+from torpor.runtimes.process import ProcessOptions
 from torpor.runtimes.process.confinement import FILES, Ability
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def files(abilities: tuple[Ability, ...]) -> bool:
 
 
 async def test_workspaces_run_as_was_told_before_the_start(make_machine: MakeMachine, refuses: Path) -> None:
-    machine = make_machine(Options(grace_s=2.0, own_network=False))
+    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=False))
     refuses.touch()
     told = await machine.process.abilities()
     assert not files(told)
@@ -45,7 +45,7 @@ async def test_workspaces_run_as_was_told_before_the_start(make_machine: MakeMac
 
 
 async def test_the_next_life_examines_again(make_machine: MakeMachine, refuses: Path) -> None:
-    machine = make_machine(Options(grace_s=2.0, own_network=False))
+    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=False))
     await machine.process.start()
     assert files(await machine.process.abilities())
     refuses.touch()

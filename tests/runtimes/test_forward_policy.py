@@ -4,11 +4,11 @@ import ipaddress
 
 import pytest
 
-from torpor.runtimes.process.forward_policy import Dropped, Packet, default_interfaces, dropped
-from torpor.runtimes.process.network import stand_first
+from torpor.runtimes.process.forward_policy import DroppedPacket, Packet, default_interfaces, find_drop
+from torpor.runtimes.process.network import rules_come_first
 
 PACKET = Packet("torp12abc00000", ipaddress.IPv4Network("100.64.0.0/10"), frozenset({"eth0"}))
-BY_POLICY = Dropped()
+BY_POLICY = DroppedPacket()
 
 OPEN = """-P INPUT ACCEPT
 -P FORWARD ACCEPT
@@ -68,14 +68,14 @@ GOES = """-P FORWARD DROP
         (f"{UFW}-A ufw-user-forward -i torp+ -o eth0 -j ACCEPT\n", None),
         (f"{OPEN}-A FORWARD -d 203.0.113.9/32 -j DROP\n", None),
         (f"{OPEN}-A FORWARD -i torp+ -d 203.0.113.9/32 -j DROP\n", None),
-        (REJECTS, Dropped("-A FORWARD -j REJECT --reject-with icmp-host-prohibited")),
+        (REJECTS, DroppedPacket("-A FORWARD -j REJECT --reject-with icmp-host-prohibited")),
         (REJECTS.replace("-A FORWARD -j REJECT", "-A FORWARD -i torp+ -j ACCEPT\n-A FORWARD -j REJECT"), None),
         (GOES, BY_POLICY),
         ("-P FORWARD DROP\n-A FORWARD -j A\n-A A -j B\n-A B -j A\n", BY_POLICY),
     ],
 )
-def test_the_rules_are_read_as_a_packet_meets_them(listing: str, expected: Dropped | None) -> None:
-    assert dropped(listing, PACKET) == expected
+def test_the_rules_are_read_as_a_packet_meets_them(listing: str, expected: DroppedPacket | None) -> None:
+    assert find_drop(listing, PACKET) == expected
 
 
 def test_packets_leave_by_the_default_routes() -> None:
@@ -92,4 +92,4 @@ eth1 0000A8C0 00000000 0001 0 0 0 0000FFFF 0 0 0
 )
 def test_only_the_jumps_of_other_torpors_may_come_before_ours(before: str, *, first: bool) -> None:
     listing = f"-P FORWARD DROP\n{before}-A FORWARD -i torp12abc+ -j TORPOR-12ABC-FWD\n-A FORWARD -j ACCEPT\n"
-    assert stand_first(listing, "TORPOR-12ABC") is first
+    assert rules_come_first(listing, "TORPOR-12ABC") is first

@@ -11,10 +11,10 @@ from tests.contracts.runtime_contract import FENCE, marker_of, unheard
 from tests.runtimes.conftest import Machine
 from tests.support.builders import workspace
 from torpor.archives.archives import HomeArchives
-from torpor.control.effect_executor import Hands
+from torpor.control.effect_executor import EffectExecutor
 from torpor.domain.effects import DropHome, Effect, MakeHome, Remove, Start, Stop
 from torpor.domain.errors import Code, Failed
-from torpor.domain.records import NOTHING_SEEN, Broke, Overtaken, Report, SaidDone, SeenVolume
+from torpor.domain.records import NOTHING_SEEN, EffectDone, EffectFailed, ObservedVolume, Report, StaleEpoch
 from torpor.ports import Fence, Home, Limits, Program
 
 pytestmark = pytest.mark.anyio
@@ -50,9 +50,9 @@ def spoil(volume: Path, name: str, content: str) -> None:
     CONTENTS[content](volume / name)
 
 
-def hands(machine: Machine) -> Hands:
+def hands(machine: Machine) -> EffectExecutor:
     archives = HomeArchives((machine.data / "archives").as_uri())
-    return Hands(machine.runtime, archives, lambda _: Program("t", ("sleep", "60")), Limits(512 << 20, 128))
+    return EffectExecutor(machine.runtime, archives, lambda _: Program("t", ("sleep", "60")), Limits(512 << 20, 128))
 
 
 async def as_the_holder(machine: Machine, home: Home, effect: Effect) -> Report:
@@ -62,7 +62,7 @@ async def as_the_holder(machine: Machine, home: Home, effect: Effect) -> Report:
         row = workspace(id=home.workspace_id, epoch=epoch)
         async with asyncio.timeout(20):
             report = await hands(machine).carry_out(row, effect, Fence("op", epoch), unheard)
-        if not isinstance(report, Overtaken):
+        if not isinstance(report, StaleEpoch):
             return report
         epoch = report.seen + 1
     raise AssertionError(f"overtaken again and again: {report}")
@@ -80,7 +80,7 @@ async def spoiled(machine: Machine, name: str, content: str) -> Home:
 async def test_garbage_stops_no_purge(machine: Machine, name: str) -> None:
     for content in CONTENTS:
         home = await spoiled(machine, name, content)
-        assert await as_the_holder(machine, home, Remove()) == SaidDone(), content
+        assert await as_the_holder(machine, home, Remove()) == EffectDone(), content
         assert (await machine.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN, content
 
 
@@ -90,29 +90,29 @@ async def test_garbage_beside_a_marked_home_stops_no_start(machine: Machine, nam
         if (name, content) == ("opened.json", "a directory"):
             continue  # an opening that cannot be recorded is no opening
         home = await spoiled(machine, name, content)
-        assert await as_the_holder(machine, home, Start(1, 4)) == SaidDone(), content
+        assert await as_the_holder(machine, home, Start(1, 4)) == EffectDone(), content
         # From here on it is known again what it was opened with.
-        assert await as_the_holder(machine, home, Stop()) == SaidDone(), content
+        assert await as_the_holder(machine, home, Stop()) == EffectDone(), content
         refused = await as_the_holder(machine, home, DropHome(1, archived_revision=3))
-        assert isinstance(refused, Broke), content
+        assert isinstance(refused, EffectFailed), content
         assert refused.context["code"] == Code.VOLUME_REOPENED
-        assert await as_the_holder(machine, home, DropHome(1, archived_revision=4)) == SaidDone(), content
+        assert await as_the_holder(machine, home, DropHome(1, archived_revision=4)) == EffectDone(), content
 
 
 @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "never opened"])
 async def test_a_home_that_lost_all_its_small_files_outlives_the_next_generations(machine: Machine, is_opened: bool) -> None:
     home = await machine.home()
     if is_opened:
-        assert await as_the_holder(machine, home, Start(1, 4)) == SaidDone()
-        assert await as_the_holder(machine, home, Stop()) == SaidDone()
+        assert await as_the_holder(machine, home, Start(1, 4)) == EffectDone()
+        assert await as_the_holder(machine, home, Stop()) == EffectDone()
     volume = machine.process.places.volume(home)
     (volume / "home" / "note").write_text("precious")
     await machine.lose_small_files(home)
     for generation in (2, 3):
         (seen,) = [one for one in (await machine.runtime.observe()).of(home.workspace_id).volumes if one.generation == 1]
-        assert seen == SeenVolume(1, None, is_illegible=True)
+        assert seen == ObservedVolume(1, None, is_illegible=True)
         # The rules would not name it; a controller that does is not heard.
-        assert await as_the_holder(machine, home, MakeHome(generation, frozenset({1}))) == SaidDone()
+        assert await as_the_holder(machine, home, MakeHome(generation, frozenset({1}))) == EffectDone()
         assert (volume / "home" / "note").read_text() == "precious"
 
 
@@ -122,7 +122,7 @@ async def test_a_volume_that_was_never_marked_is_discarded_whatever_was_written_
     await machine.runtime.ensure_volume(half, FENCE)
     await machine.runtime.run_at_home(half, machine.filling(), FENCE, unheard)
     machine.process.places.volume(empty).mkdir()  # killed before there was anything in it
-    assert await as_the_holder(machine, home, MakeHome(4, frozenset({2, 3}))) == SaidDone()
+    assert await as_the_holder(machine, home, MakeHome(4, frozenset({2, 3}))) == EffectDone()
     seen = (await machine.runtime.observe()).of(home.workspace_id).volumes
     assert {volume.generation for volume in seen} == {1, 4}
 
@@ -130,7 +130,7 @@ async def test_a_volume_that_was_never_marked_is_discarded_whatever_was_written_
 async def test_an_opening_that_cannot_be_read_says_what_to_do(machine: Machine) -> None:
     home = await spoiled(machine, "opened.json", "torn")
     refused = await as_the_holder(machine, home, DropHome(1, archived_revision=4))
-    assert isinstance(refused, Broke)
+    assert isinstance(refused, EffectFailed)
     assert str(machine.process.places.volume(home) / "opened.json") in refused.message
     assert "start the workspace once, or purge it" in refused.message
 
@@ -144,7 +144,7 @@ async def test_an_epoch_that_cannot_be_read_admits_only_who_can_take_the_row_aga
             await runtime.ensure_no_volume(home, Fence("op", epoch), archived_revision=None)
         assert refusal.value.code is Code.STALE_EPOCH
         refused.append(int(str(refusal.value.context["seen"])))
-    assert (await runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+    assert (await runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
     await runtime.admit(home.workspace_id, Fence("op", refused[0] + 1))
     machine.process._volumes._epochs.clear()
     with pytest.raises(Failed):  # and that is on the disk again

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, a_home, marker_of
 from tests.support.small_disk import small_disk
-from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 from torpor.runtimes.process.home_size import measure
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ async def test_homes_may_be_on_a_disk_of_their_own(tmp_path: Path) -> None:
         for made in (data, disk / "volumes"):
             await asyncio.to_thread(made.mkdir)
         await asyncio.to_thread((data / "volumes").symlink_to, disk / "volumes")
-        options = Options(bubblewrap=False, own_network=False, cgroups=False, disk_reserve_bytes=MIB)
+        options = ProcessOptions(bubblewrap=False, own_network=False, cgroups=False, disk_reserve_bytes=MIB)
         runtime = ProcessRuntime(data, options=options)
         await runtime.start()
         try:

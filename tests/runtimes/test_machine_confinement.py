@@ -5,9 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.product import NAMESPACES_REFUSED, without_confinement
-from torpor.runtimes.process.confinement import FILES, LIMITS, NETWORK, USER, Ability, examine, missing, ports_are_open
-from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.confinement import (
+    FILES,
+    LIMITS,
+    NETWORK,
+    USER,
+    Ability,
+    examine,
+    missing_protections,
+    ports_are_open,
+)
+from torpor.runtimes.process.options import ProcessOptions
+from torpor.runtimes.process.paths import runtime_paths
 
 
 def seen(*, files: bool, network: bool) -> tuple[Ability, ...]:
@@ -25,19 +34,19 @@ def seen(*, files: bool, network: bool) -> tuple[Ability, ...]:
 )
 def test_only_files_processes_and_network_stand_between_users(*, files: bool, network: bool, lacking: list[str]) -> None:
     abilities = seen(files=files, network=network)
-    assert [ability.what for ability in missing(abilities, is_root=False)] == lacking
+    assert [ability.what for ability in missing_protections(abilities, is_root=False)] == lacking
     assert ports_are_open(abilities) is not network
 
 
 def test_workspaces_that_run_as_root_count_as_unconfined() -> None:
-    lacking = missing(seen(files=False, network=False), is_root=True)
+    lacking = missing_protections(seen(files=False, network=False), is_root=True)
     assert [ability.what for ability in lacking] == [FILES, USER, NETWORK]
 
 
 @pytest.mark.anyio
 async def test_where_the_kernel_refuses_bubblewrap_no_package_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
-    _, abilities = await examine(Options(cgroups=False), places(tmp_path / "data"))
+    _, abilities = await examine(ProcessOptions(cgroups=False), runtime_paths(tmp_path / "data"))
     found = {ability.what: ability for ability in abilities}
     assert NAMESPACES_REFUSED in found[FILES].how
     assert found[NETWORK].remedy == found[FILES].remedy
@@ -50,6 +59,6 @@ async def test_a_refusal_of_several_lines_is_told_in_one(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
     bubblewrap = tmp_path / "tools" / "bwrap"
     bubblewrap.write_text("#!/bin/sh\nprintf 'first reason\\n\\n  second reason\\n' >&2; exit 1\n")
-    _, abilities = await examine(Options(cgroups=False), places(tmp_path / "data"))
+    _, abilities = await examine(ProcessOptions(cgroups=False), runtime_paths(tmp_path / "data"))
     assert "first reason; second reason" in abilities[0].how
     assert not any("\n" in ability.how for ability in abilities)

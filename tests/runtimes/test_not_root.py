@@ -26,13 +26,13 @@ import asyncio, json, socket, sys, uuid
 from pathlib import Path
 from torpor.domain.records import Marker
 from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program
-from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 
 data, serve = json.loads(sys.argv[1])
 fence = Fence("op", 1)
 
 async def live():
-    runtime = ProcessRuntime(Path(data), options=Options(grace_s=2.0))
+    runtime = ProcessRuntime(Path(data), options=ProcessOptions(grace_s=2.0))
     await runtime.start()
     said = {"abilities": {ability.what: [ability.confined, ability.how] for ability in await runtime.abilities()}}
     try:

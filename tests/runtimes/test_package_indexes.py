@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.own_getent import own_getent
 from torpor.domain.networks import BLOCKED
-from torpor.runtimes.process.package_indexes import closed, named, pip_files
+from torpor.runtimes.process.package_indexes import configured_hosts, pip_files, unreachable_indexes
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from torpor.runtimes.process.package_indexes import closed, named, pip_files
     ],
 )
 def test_variables_name_hosts(variable: str, value: str, hosts: set[str]) -> None:
-    assert named({variable: value}, []) == dict.fromkeys(hosts, variable)
+    assert configured_hosts({variable: value}, []) == dict.fromkeys(hosts, variable)
 
 
 def test_pips_files_name_hosts(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_pips_files_name_hosts(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(broken)}
     assert {path, broken} <= set(pip_files(environ))
-    found = named({}, [path, broken, binary, tmp_path / "missing"])
+    found = configured_hosts({}, [path, broken, binary, tmp_path / "missing"])
     assert found == {"one.example.com": str(path), "two.example.com": str(path)}
 
 
@@ -50,18 +50,18 @@ async def test_an_index_in_a_blocked_network_is_told_with_its_address_and_the_se
     names = {"10.1.2.3": "10.1.2.3", "198.51.100.7": "198.51.100.7", "proxy.example.com": "fd12::9"}
     own_getent(tmp_path, monkeypatch, names)
     hosts = {"10.1.2.3": "PIP_INDEX_URL", "198.51.100.7": "UV_INDEX", "proxy.example.com": "HTTPS_PROXY"}
-    found = await closed(hosts, blocked=BLOCKED, allowed=())
+    found = await unreachable_indexes(hosts, blocked=BLOCKED, allowed=())
     assert [str(one) for one in found] == [
         "workspaces cannot reach the package index 10.1.2.3 of PIP_INDEX_URL, because 10.0.0.0/8 is closed to them. "
         "An administrator can add 10.1.2.3 to the setting workspace_allowed_networks.",
         "workspaces cannot reach the proxy proxy.example.com (fd12::9) of HTTPS_PROXY, because fc00::/7 is closed to them. "
         "An administrator can add fd12::9 to the setting workspace_allowed_networks.",
     ]
-    assert await closed({"10.1.2.3": "PIP_INDEX_URL"}, blocked=BLOCKED, allowed=("10.1.0.0/16",)) == []
+    assert await unreachable_indexes({"10.1.2.3": "PIP_INDEX_URL"}, blocked=BLOCKED, allowed=("10.1.0.0/16",)) == []
 
 
 @pytest.mark.anyio
 async def test_a_host_without_an_address_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = own_getent(tmp_path, monkeypatch, {})
-    assert await closed({"missing.example.com": "PIP_INDEX_URL"}, blocked=("0.0.0.0/0", "::/0"), allowed=()) == []
+    assert await unreachable_indexes({"missing.example.com": "PIP_INDEX_URL"}, blocked=("0.0.0.0/0", "::/0"), allowed=()) == []
     assert asked() == ["missing.example.com"]

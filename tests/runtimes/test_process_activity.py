@@ -10,15 +10,17 @@ from tests.runtimes.conftest import Machine, MakeMachine
 from tests.support.waiting import until
 from torpor.domain.busy import Foreground, Work
 from torpor.ports import Home
-from torpor.runtimes.process import Options
+from torpor.runtimes.process import ProcessOptions
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("options", [Options(grace_s=2.0), UNCONFINED], ids=["confined", "unconfined"]),
+    pytest.mark.parametrize("options", [ProcessOptions(grace_s=2.0), UNCONFINED], ids=["confined", "unconfined"]),
 ]
 
 
-async def working(make_machine: MakeMachine, options: Options) -> tuple[Machine, Home, Callable[[], "asyncio.Future[Work]"]]:
+async def working(
+    make_machine: MakeMachine, options: ProcessOptions
+) -> tuple[Machine, Home, Callable[[], "asyncio.Future[Work]"]]:
     machine = make_machine(options)
     await machine.process.start()
     home = await machine.up()
@@ -30,7 +32,7 @@ async def working(make_machine: MakeMachine, options: Options) -> tuple[Machine,
 
 
 async def test_the_foreground_command_of_a_shell_is_seen_and_not_its_prompt(
-    make_machine: MakeMachine, options: Options
+    make_machine: MakeMachine, options: ProcessOptions
 ) -> None:
     machine, home, work = await working(make_machine, options)
 
@@ -56,7 +58,7 @@ async def test_the_foreground_command_of_a_shell_is_seen_and_not_its_prompt(
         await shell.close()
 
 
-async def test_cpu_time_is_seen_also_of_a_command_that_has_ended(make_machine: MakeMachine, options: Options) -> None:
+async def test_cpu_time_is_seen_also_of_a_command_that_has_ended(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home, work = await working(make_machine, options)
     before = (await work()).cpu_s
     burn = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
@@ -65,7 +67,7 @@ async def test_cpu_time_is_seen_also_of_a_command_that_has_ended(make_machine: M
     assert (await work()).cpu_s >= before + 0.4
 
 
-async def test_what_does_not_run_does_no_work(make_machine: MakeMachine, options: Options) -> None:
+async def test_what_does_not_run_does_no_work(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home, _ = await working(make_machine, options)
     await machine.process.stop_all()
     assert home.workspace_id not in await machine.process.work()

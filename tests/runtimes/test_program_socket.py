@@ -16,10 +16,14 @@ from tests.runtimes.test_not_root import NOBODY
 from tests.support.listeners import program_socket, tcp_listeners
 from tests.support.requirements import must_have
 from torpor.ports import Home
-from torpor.runtimes.process import Options
+from torpor.runtimes.process import ProcessOptions
 from torpor.templates.catalogue import program, template
 
-WAYS = {"confined": Options(grace_s=2.0), "network shared": Options(grace_s=2.0, own_network=False), "unconfined": UNCONFINED}
+WAYS = {
+    "confined": ProcessOptions(grace_s=2.0),
+    "network shared": ProcessOptions(grace_s=2.0, own_network=False),
+    "unconfined": UNCONFINED,
+}
 
 CONNECT = """
 import socket, sys
@@ -35,13 +39,13 @@ else:
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)]
 
 
-async def started(make_machine: MakeMachine, options: Options) -> Machine:
+async def started(make_machine: MakeMachine, options: ProcessOptions) -> Machine:
     machine = make_machine(options)
     await machine.process.start()
     return machine
 
 
-async def with_a_terminal(make_machine: MakeMachine, options: Options) -> tuple[Machine, Home]:
+async def with_a_terminal(make_machine: MakeMachine, options: ProcessOptions) -> tuple[Machine, Home]:
     machine = await started(make_machine, options)
     home = await machine.home()
     await machine.up(replace(machine.serving(home), program=program(template("terminal"), None)))
@@ -49,20 +53,20 @@ async def with_a_terminal(make_machine: MakeMachine, options: Options) -> tuple[
     return machine, home
 
 
-async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, options: Options) -> None:
+async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home = await with_a_terminal(make_machine, options)
     assert tcp_listeners(machine.process.places, home.workspace_id) == []
     request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     assert (await machine.ask(home.workspace_id, request)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_listener_on_a_port_would_be_found(make_machine: MakeMachine, options: Options) -> None:
+async def test_a_listener_on_a_port_would_be_found(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine = await started(make_machine, options)
     home = await machine.up()
     assert len(tcp_listeners(machine.process.places, home.workspace_id)) == 1
 
 
-async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: MakeMachine, options: Options) -> None:
+async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home = await with_a_terminal(make_machine, options)
     socket = program_socket(machine.process.places, home.workspace_id)
     facts, folder = socket.stat(), socket.parent.stat()
@@ -80,7 +84,7 @@ async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: M
     assert done.stdout == "refused\n"
 
 
-async def test_the_socket_goes_with_its_container(make_machine: MakeMachine, options: Options) -> None:
+async def test_the_socket_goes_with_its_container(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home = await with_a_terminal(make_machine, options)
     folder = machine.process.places.program(home.workspace_id)
     await machine.runtime.ensure_no_container(home.workspace_id, FENCE)

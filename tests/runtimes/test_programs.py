@@ -18,7 +18,7 @@ from tests.contracts.runtime_contract import FENCE, LIMITS, unheard, until_ended
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed
 from torpor.ports import Container, Home, Program
-from torpor.runtimes.process import Options, programs
+from torpor.runtimes.process import ProcessOptions, programs
 
 pytestmark = pytest.mark.anyio
 
@@ -90,7 +90,7 @@ async def test_what_is_closed_to_workspaces_is_open_to_the_installer(
     if programs.find_uv() is None:
         pytest.skip("uv is not installed")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    machine = make_machine(Options(grace_s=2.0, blocked_networks=("0.0.0.0/0", "::/0")))
+    machine = make_machine(ProcessOptions(grace_s=2.0, blocked_networks=("0.0.0.0/0", "::/0")))
     await machine.process.start()
     home = await machine.home()
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(wheel(tmp_path).parent))

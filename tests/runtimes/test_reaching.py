@@ -15,10 +15,10 @@ from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.inside.agent import EXIT, TAKEN, frame, read_frame
 from torpor.ports import Home
-from torpor.runtimes.process import Options, agent_client
+from torpor.runtimes.process import ProcessOptions, agent_client
 from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet, usable_nameservers
-from torpor.runtimes.process.placeholders import Known
+from torpor.runtimes.process.placeholders import Placeholders
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +75,7 @@ async def test_an_agent_that_talks_nonsense_has_no_shell(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("own_network", [True, False], ids=["own network", "shared network"])
 async def test_a_port_is_named_by_a_line_however_it_comes(make_machine: MakeMachine, own_network: bool) -> None:
-    machine = make_machine(Options(grace_s=2.0, own_network=own_network))
+    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=own_network))
     await machine.process.start()
     port = free_port()
     home = await machine.home()
@@ -106,7 +106,7 @@ async def test_a_port_is_named_by_a_line_however_it_comes(make_machine: MakeMach
 
 
 async def test_on_a_shared_network_a_port_of_the_machine_is_not_reached(make_machine: MakeMachine) -> None:
-    machine = make_machine(Options(grace_s=2.0, own_network=False))
+    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=False))
     await machine.process.start()
     home = await machine.up()
 
@@ -178,7 +178,7 @@ async def test_words_of_a_command_are_replaced_inside(machine: Machine) -> None:
 
 
 def test_only_known_words_are_replaced() -> None:
-    known = Known("/py", "/in", "/site", "/prog", 7, "/run/socket", "/h")
+    known = Placeholders("/py", "/in", "/site", "/prog", 7, "/run/socket", "/h")
     assert known.fill("{python}{inside}{site}{programs}{port}{home}") == "/py/in/site/prog7/h"
     assert known.fill("{} {x} {{port}} ${HOME}") == "{} {x} {7} ${HOME}"
 

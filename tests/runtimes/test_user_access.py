@@ -17,9 +17,9 @@ from tests.support.requirements import must_have
 from torpor.domain.errors import Hopeless
 from torpor.inside.closed_folders import closed_above
 from torpor.ports import Home
-from torpor.runtimes.process import Options, ProcessRuntime, user_access
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime, user_access
 from torpor.runtimes.process.host_programs import ToolFailed
-from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.users import user_of
 
 # The kernel refuses mounts to a process without this capability, as in most containers.
@@ -31,13 +31,13 @@ import asyncio, json, sys
 from pathlib import Path
 from torpor.domain.records import Marker
 from torpor.ports import Container, Fence, Home, Limits, Program
-from torpor.runtimes.process import Options, ProcessRuntime
+from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 
 data, workspace_id, script = sys.argv[1:]
 fence = Fence("op", 1)
 
 async def live():
-    options = Options(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
+    options = ProcessOptions(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
     runtime = ProcessRuntime(Path(data), options=options)
     await runtime.start()
     try:
@@ -86,7 +86,7 @@ def test_the_topmost_folder_that_others_may_not_enter_is_closed(
 
 def test_a_trial_leaves_nothing_behind(folder: Path) -> None:
     must_have(os.getuid() == 0, "root, to become another user")
-    asyncio.run(user_access.refusal(places(folder / "data")))
+    asyncio.run(user_access.refusal(runtime_paths(folder / "data")))
     assert list(folder.iterdir()) == []
 
 
@@ -97,7 +97,7 @@ def test_a_home_follows_the_user_that_runs_it(folder: Path) -> None:
     own = user_of(workspace_id, own=True)
 
     def owners() -> set[int]:
-        inner = places(folder).volume(Home(workspace_id, 1)) / "home"
+        inner = runtime_paths(folder).volume(Home(workspace_id, 1)) / "home"
         return {path.lstat().st_uid for path in (inner, *inner.rglob("*"))}
 
     said, errors, has_own, how, _ = live(folder, workspace_id, "id -u; mkdir deep; echo 1 > deep/file")
@@ -122,14 +122,14 @@ def full_disk(folder: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "nr_inodes=2", "tmpfs", folder], capture_output=True, text=True, check=False
     )
     must_have(mounted.returncode == 0, f"the right to mount: {mounted.stderr}")
-    places(folder).lock.touch()
+    runtime_paths(folder).lock.touch()
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @pytest.mark.anyio
 async def test_workspaces_do_not_run_as_root_because_the_disk_is_full(full_disk: Path) -> None:
-    runtime = ProcessRuntime(full_disk, options=Options(bubblewrap=False, own_network=False))
+    runtime = ProcessRuntime(full_disk, options=ProcessOptions(bubblewrap=False, own_network=False))
     for ask in (runtime.abilities, runtime.start):
         with pytest.raises(Hopeless, match=r"could not find out how workspaces can be confined.*No space left"):
             await ask()
@@ -139,7 +139,7 @@ async def test_workspaces_do_not_run_as_root_because_the_disk_is_full(full_disk:
 def test_a_trial_that_does_not_end_in_time_is_no_refusal(folder: Path) -> None:
     must_have(os.getuid() == 0, "root, to become another user")
     with pytest.raises(ToolFailed, match="did not answer"):
-        asyncio.run(user_access.refusal(places(folder / "data"), within_s=0.001))
+        asyncio.run(user_access.refusal(runtime_paths(folder / "data"), within_s=0.001))
     assert list(folder.iterdir()) == []
 
 
@@ -151,14 +151,14 @@ async def test_a_trial_that_was_killed_is_no_refusal(folder: Path, tmp_path: Pat
     (tmp_path / "setpriv").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(ToolFailed):
-        await user_access.refusal(places(folder / "data"))
+        await user_access.refusal(runtime_paths(folder / "data"))
 
 
 @pytest.mark.anyio
 async def test_a_file_system_without_owners_is_a_refusal(folder: Path) -> None:
     must_have(os.getuid() == 0 and shutil.which("setpriv"), "root and setpriv, to give up a capability")
     script = "import asyncio, sys; from pathlib import Path; from torpor.runtimes.process import paths, user_access;"
-    script += "print(asyncio.run(user_access.refusal(paths.places(Path(sys.argv[1])))))"
+    script += "print(asyncio.run(user_access.refusal(paths.runtime_paths(Path(sys.argv[1])))))"
     without_owners = ("setpriv", "--bounding-set", "-chown", "--inh-caps", "-chown")
     argv = [*without_owners, sys.executable, "-c", script, str(folder)]
     done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, timeout=60, check=True)

@@ -18,10 +18,10 @@ from tests.runtimes.conftest import Machine, MakeMachine
 from tests.support.requirements import must_have
 from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Unavailable
-from torpor.domain.records import NOTHING_SEEN, SeenVolume
+from torpor.domain.records import NOTHING_SEEN, ObservedVolume
 from torpor.ports import Fence, Home
 from torpor.runtimes.process.directory_tree import give_tree, remove_tree
-from torpor.runtimes.process.paths import home_of, places, volume_name
+from torpor.runtimes.process.paths import home_of, runtime_paths, volume_name
 from torpor.runtimes.process.users import WANTED, pick, user_of
 from torpor.runtimes.process.volumes import Volumes
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Machine, content: str) -> None:
     home = await machine.home()
     (machine.process.places.volume(home) / "marker.json").write_text(content)
-    expected = SeenVolume(1, None, is_illegible=True, has_home="other" not in content)
+    expected = ObservedVolume(1, None, is_illegible=True, has_home="other" not in content)
     assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {expected}
     with pytest.raises(Failed) as refusal:
         await machine.runtime.ensure_running(machine.serving(home), FENCE, unheard)
@@ -46,12 +46,12 @@ async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Ma
 async def test_a_volume_whose_home_was_removed_is_not_ready(machine: Machine) -> None:
     home = await machine.home()
     (machine.process.places.volume(home) / "home").rmdir()
-    gone = SeenVolume(1, None, is_illegible=True, has_home=False)
+    gone = ObservedVolume(1, None, is_illegible=True, has_home=False)
     assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {gone}
 
 
 def the_one_volume(tmp_path: Path) -> tuple[Volumes, Home]:
-    volumes, home = Volumes(places(tmp_path)), a_home()
+    volumes, home = Volumes(runtime_paths(tmp_path)), a_home()
     volumes.open_root()
     volumes.ensure(home, None)
     volumes.mark(home, marker_of(home))
@@ -60,7 +60,7 @@ def the_one_volume(tmp_path: Path) -> tuple[Volumes, Home]:
 
 def test_a_home_that_is_put_back_beside_a_bad_marker_is_seen_to_be_there_again(tmp_path: Path) -> None:
     volumes, home = the_one_volume(tmp_path)
-    (places(tmp_path).volume(home) / "marker.json").write_text("{")
+    (runtime_paths(tmp_path).volume(home) / "marker.json").write_text("{")
     there = volumes.seen(home)
     volumes.home_path(home).rename(tmp_path / "aside")
     gone = volumes.seen(home)
@@ -71,7 +71,7 @@ def test_a_home_that_is_put_back_beside_a_bad_marker_is_seen_to_be_there_again(t
 
 def test_it_is_told_when_a_home_without_its_marker_is_empty(tmp_path: Path) -> None:
     volumes, home = the_one_volume(tmp_path)
-    (places(tmp_path).volume(home) / "marker.json").unlink()
+    (runtime_paths(tmp_path).volume(home) / "marker.json").unlink()
     assert volumes.seen(home).fault.endswith("marker.json, and the home's folder is empty")
     (volumes.home_path(home) / "note").write_text("x")
     assert volumes.seen(home).fault.endswith("marker.json")
@@ -95,7 +95,7 @@ def test_what_this_process_lacks_is_no_fault_of_a_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     volumes, home = the_one_volume(tmp_path)
-    volume = places(tmp_path).volume(home)
+    volume = runtime_paths(tmp_path).volume(home)
     if call == "listdir":
         (volume / "marker.json").unlink()
     with monkeypatch.context() as patch:
@@ -118,19 +118,19 @@ def test_a_folder_that_cannot_be_looked_at_is_not_missing(
     volumes, home = the_one_volume(tmp_path)
     with monkeypatch.context() as patch:
         for call in calls:
-            failing(call, places(tmp_path).volume(home), number, patch)
+            failing(call, runtime_paths(tmp_path).volume(home), number, patch)
         seen = volumes.seen(home)
-        assert seen == SeenVolume(1, None, is_illegible=True, has_home=True)
-        assert f"cannot be read: {places(tmp_path).volume(home)}" in seen.fault
+        assert seen == ObservedVolume(1, None, is_illegible=True, has_home=True)
+        assert f"cannot be read: {runtime_paths(tmp_path).volume(home)}" in seen.fault
         assert os.strerror(number) in seen.fault
         with pytest.raises(Failed) as refusal:
             volumes.mark(home, marker_of(home))
         assert refusal.value.code is Code.VOLUME_CREATE_FAILED
-    assert volumes.seen(home) == SeenVolume(1, marker_of(home))
+    assert volumes.seen(home) == ObservedVolume(1, marker_of(home))
 
 
 def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
-    volumes = Volumes(places(tmp_path))
+    volumes = Volumes(runtime_paths(tmp_path))
     volumes.open_root()
     home = a_home()
     volumes.ensure(home, None)
@@ -217,9 +217,9 @@ def nest(top: Path, depth: int) -> None:
 
 
 def test_a_grave_is_never_too_deep_and_none_stops_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    volumes = Volumes(places(tmp_path))
+    volumes = Volumes(runtime_paths(tmp_path))
     volumes.open_root()
-    trash = places(tmp_path).trash
+    trash = runtime_paths(tmp_path).trash
     nest(trash / "deep", 3000)
     for name in ("bad", "good"):
         (trash / name).mkdir()
@@ -299,7 +299,7 @@ async def test_a_cancelled_start_does_not_wait_until_a_large_home_has_changed_ha
 
 
 def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    volumes = Volumes(places(tmp_path))
+    volumes = Volumes(runtime_paths(tmp_path))
     volumes.open_root()
     homes = [a_home(), a_home()]
     for home in homes:
@@ -315,7 +315,7 @@ def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.Mo
     grave = volumes.grave_of(homes[0])
     volumes.throw_away(homes[0], grave)
     assert grave.exists()
-    places(tmp_path).trash.rename(tmp_path / "trash")
+    runtime_paths(tmp_path).trash.rename(tmp_path / "trash")
     with pytest.raises(Failed) as failure:
         volumes.throw_away(homes[1], volumes.grave_of(homes[1]))
     assert failure.value.code is Code.DISK_FULL
@@ -364,7 +364,7 @@ async def test_a_root_that_is_missing_at_the_start_is_not_made_anew(make_machine
     with pytest.raises(Unavailable):
         await machine.runtime.observe()
     aside.rename(machine.process.places.volumes)
-    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {SeenVolume(1, marker_of(home))}
+    assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
 
 async def test_what_was_opened_and_who_was_there_outlives_a_restart(make_machine: MakeMachine) -> None:

@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 from torpor.sort.data.segments import Inputs, Segment
 from torpor.sort.documents import from_plain, to_plain
 from torpor.sort.kernels.partition_boundaries import Boundary
-from torpor.sort.machine.records import Cut, Goal, MergeReport, OutputFile, Report, ShuffleReport, SortReport, Stage
-from torpor.sort.machine.states import Phase
+from torpor.sort.machine.records import (
+    Goal,
+    GoalStage,
+    MergeReport,
+    OutputFile,
+    PartitionMap,
+    Report,
+    ShuffleReport,
+    SortReport,
+)
+from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.proof import Proof
 from torpor.sort.record import Fixed, Format, Lines
 
@@ -232,11 +241,11 @@ def test_members_that_nobody_could_tell_apart_are_no_codec() -> None:
 PROOF = Proof(3, 300, 2**64 - 1)
 OF_THE_PRODUCT: list[tuple[Any, Any]] = [
     (Inputs, Inputs((Segment("/in/\udcff name", 0, 10, 10, 1_700_000_000_000_000_001, 1),))),
-    (Cut, Cut((Boundary(b"\x00k", 1, 2), Boundary(b"z", 0, 2**40)), (0, 0, 1))),
+    (PartitionMap, PartitionMap((Boundary(b"\x00k", 1, 2), Boundary(b"z", 0, 2**40)), (0, 0, 1))),
     (Report, SortReport(PROOF, (PROOF, Proof()), 1.25)),
     (Report, ShuffleReport(PROOF)),
     (Report, MergeReport((OutputFile(4, PROOF, b"\n", b"\xff" * 10),))),
-    (Goal, Goal(Stage.SORT, declared={2: (PROOF,)}, send=((1, 2),), wants=Phase.SORTING)),
+    (Goal, Goal(GoalStage.SORT, declared={2: (PROOF,)}, send=((1, 2),), wants=WorkerPhase.SORTING)),
     (Format, Fixed(100, 0, 10)),
     (dict[int, Report], {0: ShuffleReport(PROOF)}),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.small_disk import fill, small_disk
-from torpor.sort.errors import Broken, Torn
+from torpor.sort.errors import JournalCorrupt, SortFailed
 from torpor.sort.journal import RESERVE, Journal
 from torpor.sort.record import Fixed, Format, Lines
 
@@ -71,7 +71,7 @@ def test_every_damage_is_noticed_and_the_file_is_named(journal: Journal) -> None
     damaged += [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(len(good) - 1)]
     for content in damaged:
         journal.path.write_bytes(content)
-        with pytest.raises(Broken) as caught:
+        with pytest.raises(SortFailed) as caught:
             journal.load(Machine)
         assert f"the journal {journal.path} cannot be read" in caught.value.message
 
@@ -81,29 +81,29 @@ def test_a_torn_journal_is_told_apart_from_one_of_another_version(journal: Journ
     good = journal.path.read_bytes()
     for torn in (b"", good[:10], good[:-3], b"\x00" * len(good)):
         journal.path.write_bytes(torn)
-        with pytest.raises(Torn):
+        with pytest.raises(JournalCorrupt):
             journal.load(Machine)
     journal.path.write_bytes(good.replace(b"journal 2 ", b"journal 3 ", 1))
-    with pytest.raises(Broken) as caught:
+    with pytest.raises(SortFailed) as caught:
         journal.load(Machine)
-    assert not isinstance(caught.value, Torn)
+    assert not isinstance(caught.value, JournalCorrupt)
 
 
 def test_a_journal_of_another_version_or_kind_is_named(journal: Journal) -> None:
     journal.save(Machine("Sorting", 1))
-    with pytest.raises(Broken, match="OtherMachine"):
+    with pytest.raises(SortFailed, match="OtherMachine"):
         journal.load(OtherMachine)
     journal.path.write_bytes(journal.path.read_bytes().replace(b"journal 2 ", b"journal 3 ", 1))
-    with pytest.raises(Broken, match="version 3, and this program reads version 2"):
+    with pytest.raises(SortFailed, match="version 3, and this program reads version 2"):
         journal.load(Machine)
 
 
 def test_where_it_cannot_be_saved_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file/journal", tmp_path / "missing/journal"):
-        with pytest.raises(Broken, match=f"saving the journal {path}: "):
+        with pytest.raises(SortFailed, match=f"saving the journal {path}: "):
             Journal(path).save(Machine("Sorting", 1))
-        with pytest.raises(Broken, match=f"reserving space for the journal in {path}.reserve: "):
+        with pytest.raises(SortFailed, match=f"reserving space for the journal in {path}.reserve: "):
             Journal(path).reserve()
 
 
@@ -180,11 +180,11 @@ def test_a_full_disk_without_a_reserve_is_told_and_the_last_value_stays(tmp_path
         journal = Journal(disk / "journal")
         journal.save(Machine("Sorting", 1, (b"k" * 100_000,)))
         fill(disk)
-        with pytest.raises(Broken, match=f"saving the journal {journal.path}: no space is left on the device"):
+        with pytest.raises(SortFailed, match=f"saving the journal {journal.path}: no space is left on the device"):
             journal.save(Machine("Failed", 1, (b"k" * 100_000,)))
         assert journal.load(Machine) == Machine("Sorting", 1, (b"k" * 100_000,))
         assert sorted(path.name for path in disk.iterdir()) == ["filler", "journal"]
-        with pytest.raises(Broken, match=r"reserving space for the journal .*no space is left on the device"):
+        with pytest.raises(SortFailed, match=r"reserving space for the journal .*no space is left on the device"):
             journal.reserve()
 
 
@@ -194,7 +194,7 @@ def test_a_value_larger_than_the_reserve_is_told(tmp_path: Path) -> None:
         journal.reserve()
         journal.save(Machine("Sorting", 1))
         fill(disk)
-        with pytest.raises(Broken, match="no space is left on the device"):
+        with pytest.raises(SortFailed, match="no space is left on the device"):
             journal.save(Machine("Failed", 1, (bytes(RESERVE),)))
         # The reserve is free now, so that something smaller can be recorded.
         journal.save(Machine("Failed", 1))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.record import GENSORT, MAX_RECORD, Fixed, Format, Lines, parse
 
 GOOD: dict[str, Format] = {
@@ -56,7 +56,7 @@ BAD = [
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: text[:20])
 def test_what_is_refused(text: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SortRefused) as caught:
         parse(text)
     assert caught.value.code == "bad_format"
 
@@ -85,7 +85,7 @@ def test_a_field_is_chosen_by_number_and_delimiter() -> None:
     ],
 )
 def test_a_field_that_makes_no_sense(text: str, key: int | None, delimiter: str | None) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SortRefused) as caught:
         parse(text, key=key, delimiter=delimiter)
     assert caught.value.code == "bad_format"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.kernels.order import PACKED_BITS
 from torpor.sort.sizes import GIB, KIB, MIB, SMALLEST_MEMORY, chunk_bytes, parse_size, partition_bytes, partitions, worker_count
 
@@ -21,13 +21,13 @@ def test_sizes_as_people_write_them(text: str, size: int) -> None:
     "text", ["", "G", "1.5G", "-1", "+1", "1 G", "2GB", "1e3", "²", "٣", "1_000", "9" * 5000, "9" * 5000 + "K"]
 )
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(Refused, match="--memory") as caught:
+    with pytest.raises(SortRefused, match="--memory") as caught:
         parse_size(text)
     assert caught.value.code == "bad_size"
 
 
 def test_a_refusal_names_the_option() -> None:
-    with pytest.raises(Refused, match="--block 'x' is not a size"):
+    with pytest.raises(SortRefused, match="--block 'x' is not a size"):
         parse_size("x", "--block")
 
 

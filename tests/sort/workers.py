@@ -7,15 +7,15 @@ from pathlib import Path
 from random import Random
 
 from tests.sort.kernels.oracle import key_of, records_of
-from torpor.sort.data.context import Context
-from torpor.sort.data.inputs import Reader, find, sample
+from torpor.sort.data.context import SortContext
+from torpor.sort.data.inputs import InputReader, find, sample
 from torpor.sort.data.merge import merge
-from torpor.sort.data.parts import Parts
+from torpor.sort.data.parts import PartStore
 from torpor.sort.data.runs import Runs
 from torpor.sort.data.sweep import sweep
-from torpor.sort.data.worker_directory import Place
+from torpor.sort.data.worker_directory import WorkerDirectory
 from torpor.sort.kernels.partition_boundaries import choose
-from torpor.sort.machine.records import Cut, MergeReport, PartHeader, SortReport
+from torpor.sort.machine.records import MergeReport, PartHeader, PartitionMap, SortReport
 from torpor.sort.proof import Proof
 from torpor.sort.record import GENSORT, Fixed, Format
 from torpor.sort.sizes import MESSAGE, MIB
@@ -54,10 +54,10 @@ def expected(inputs: Sequence[Files], form: Format) -> bytes:
 
 @dataclass
 class Worker:
-    context: Context
+    context: SortContext
     runs: Runs
     sorted: SortReport
-    parts: Parts
+    parts: PartStore
     merged: MergeReport | None = None
 
     def output(self) -> bytes:
@@ -76,7 +76,7 @@ def contexts(
     proof: bool = True,
     sync: bool = False,
     attempt: int = 1,
-) -> Iterator[list[Context]]:
+) -> Iterator[list[SortContext]]:
     """One for each worker; they own as many partitions each, in order."""
     for index, files in enumerate(inputs):
         for name, data in files.items():
@@ -87,15 +87,27 @@ def contexts(
     found = [find([folder / str(index) / "input"], form) for index in range(len(inputs))]
     samples = {index: sample(each, form, 400, index) for index, each in enumerate(found)}
     owners = tuple(worker for worker in range(len(inputs)) for _ in range(partitions))
-    cut = Cut(choose(samples, {index: each.size for index, each in enumerate(found)}, len(owners)), owners)
-    made: list[Context] = []
+    cut = PartitionMap(choose(samples, {index: each.size for index, each in enumerate(found)}, len(owners)), owners)
+    made: list[SortContext] = []
     try:
         for index, each in enumerate(found):
-            place = Place(folder / str(index) / "scratch", folder / str(index) / "output")
+            place = WorkerDirectory(folder / str(index) / "scratch", folder / str(index) / "output")
             place.lock(5)
             made.append(
-                Context(
-                    "job", index, len(inputs), attempt, cut, form, each, Reader(each, form), place, memory, threads, proof, sync
+                SortContext(
+                    "job",
+                    index,
+                    len(inputs),
+                    attempt,
+                    cut,
+                    form,
+                    each,
+                    InputReader(each, form),
+                    place,
+                    memory,
+                    threads,
+                    proof,
+                    sync,
                 )
             )
         yield made
@@ -105,8 +117,8 @@ def contexts(
             context.place.unlock()
 
 
-def sweep_all(made: Sequence[Context]) -> list[Worker]:
-    return [Worker(context, *sweep(context), Parts(context)) for context in made]
+def sweep_all(made: Sequence[SortContext]) -> list[Worker]:
+    return [Worker(context, *sweep(context), PartStore(context)) for context in made]
 
 
 def declared_for(workers: Sequence[Worker], index: int) -> dict[int, tuple[Proof, ...]]:
@@ -148,7 +160,7 @@ def close_all(workers: Sequence[Worker]) -> None:
         worker.parts.close()
 
 
-def sort_all(made: Sequence[Context]) -> bytes:
+def sort_all(made: Sequence[SortContext]) -> bytes:
     workers = sweep_all(made)
     try:
         shuffle(workers)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from torpor.domain.errors import Unavailable
-from torpor.store.database import Database, Deadlocked, Role, once_more
+from torpor.store.database import Database, Deadlocked, Role, retry_deadlock
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def test_what_two_transactions_did_to_each_other_is_for_the_log(database_u
 async def test_what_was_sent_back_is_done_once_more_and_no_oftener() -> None:
     done = []
 
-    @once_more
+    @retry_deadlock
     async def work(troubles: int) -> str:
         done.append(troubles)
         if len(done) <= troubles:

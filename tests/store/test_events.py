@@ -13,7 +13,7 @@ from torpor.domain.errors import Deposed
 from torpor.domain.events import EventKind
 from torpor.domain.states import Outage, Phase
 from torpor.store.database import Database, Role
-from torpor.store.events import EventStore, Outbox, Sight
+from torpor.store.events import EventFilter, EventStore, Outbox
 
 pytestmark = pytest.mark.anyio
 
@@ -108,7 +108,7 @@ class Here:
     async def number(self, limit: int = 100) -> list[int]:
         return [event.id for event in (await self.outbox.number(TERM, limit=limit)).events]
 
-    async def names_after(self, event_id: int, sight: Sight = Sight(), limit: int = 100) -> list[tuple[int, str]]:
+    async def names_after(self, event_id: int, sight: EventFilter = EventFilter(), limit: int = 100) -> list[tuple[int, str]]:
         later = await self.store.after(event_id, sight, limit=limit)
         return [(event.id, event.workspace.name) for event in later.events]
 
@@ -364,7 +364,7 @@ async def test_who_it_is_taken_from_is_told_of_in_that_very_change(here: Here) -
     await here.db.execute("UPDATE workspaces SET name = 'other'")
     events = (await here.outbox.number(TERM, limit=100)).events
     assert [sorted(event.unshared) for event in events] == [[], [], [], ["bob"], ["eve"], []]
-    bobs = Sight(owner_id=str(here.bob), username="bob")
+    bobs = EventFilter(owner_id=str(here.bob), username="bob")
     seen = await here.store.after(0, bobs, limit=100)
     assert [event.id for event in seen.events] == [events[1].id, events[2].id, events[3].id]
     assert (seen.reached, seen.takes_from(bobs)) == (events[-1].id, True)
@@ -382,13 +382,13 @@ async def test_each_sees_what_is_theirs(here: Here) -> None:
     await here.create("three", here.bob)
     a, b, c = await here.number()
     assert await here.names_after(0) == [(a, "one"), (b, "two"), (c, "three")]
-    assert await here.names_after(0, Sight(owner_id=str(here.ada))) == [(a, "one"), (b, "two")]
-    assert await here.names_after(0, Sight(owner_id=str(here.bob))) == [(c, "three")]
-    assert await here.names_after(0, Sight(workspace_id=str(one))) == [(a, "one")]
+    assert await here.names_after(0, EventFilter(owner_id=str(here.ada))) == [(a, "one"), (b, "two")]
+    assert await here.names_after(0, EventFilter(owner_id=str(here.bob))) == [(c, "three")]
+    assert await here.names_after(0, EventFilter(workspace_id=str(one))) == [(a, "one")]
     assert await here.names_after(a, limit=1) == [(b, "two")]
     full = await here.store.after(a, limit=1)
     assert (full.reached, full.last_id) == (b, c), "there is more"
-    short = await here.store.after(a, Sight(workspace_id=str(one)), limit=1)
+    short = await here.store.after(a, EventFilter(workspace_id=str(one)), limit=1)
     assert (short.events, short.reached) == ([], c), "nothing more of this one up to here"
 
 

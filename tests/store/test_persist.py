@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.control_plane import plant
+from tests.support.control_plane import control_plane
 from torpor.domain.records import AttemptClosed, AttemptOpened, Change
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Operation, Outcome, Stage, Wish
@@ -16,7 +16,7 @@ OTHER = "00000000-0000-4000-8000-000000000002"
 
 
 async def test_compare_and_set_and_fence(database_url: str) -> None:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
         life = here.life.life
         loaded = await here.controller_store.load_due(here.hold())
@@ -61,7 +61,7 @@ async def test_compare_and_set_and_fence(database_url: str) -> None:
 
 
 async def test_a_sleeper_is_not_even_read(database_url: str) -> None:
-    async with plant(database_url) as here:
+    async with control_plane(database_url) as here:
         await here.wishes.create(here.user, name="demo")
         await here.until("demo", lambda seen: seen.phase == "RUNNING" and seen.operation == "NONE")
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from tests.support.control_plane import plant
+from tests.support.control_plane import control_plane
 from torpor.domain.states import Wish
 from torpor.store.database import Database, Role
 
@@ -69,7 +69,7 @@ NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_sett
 
 @pytest.fixture
 async def populated(database_url: str) -> AsyncIterator[str]:
-    async with plant(database_url, runs=False) as here:
+    async with control_plane(database_url, runs=False) as here:
         await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
         yield database_url
 

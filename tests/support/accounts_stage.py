@@ -16,7 +16,7 @@ from torpor.bus.login_throttle import Throttle
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
 from torpor.store.database import Database, Role
-from torpor.store.user_store import PeopleStore
+from torpor.store.user_store import UserStore
 
 PASSWORD = "correct horse"
 HOME, ELSEWHERE = "192.0.2.1", "198.51.100.7"
@@ -31,9 +31,9 @@ def quick(time_cost: int = 1) -> Passwords:
 
 
 @dataclass(frozen=True)
-class People:
+class AccountsStage:
     accounts: Accounts
-    store: PeopleStore
+    store: UserStore
     database: Database
     bus: Bus
     db: Any
@@ -66,7 +66,7 @@ class People:
 
 
 @contextlib.asynccontextmanager
-async def people(database_url: str, redis_url: str, **how: Any) -> AsyncIterator[People]:
+async def accounts_stage(database_url: str, redis_url: str, **how: Any) -> AsyncIterator[AccountsStage]:
     async with contextlib.AsyncExitStack() as stack:
         database = await Database.open(database_url, Role.SERVICE)
         stack.push_async_callback(database.close)
@@ -75,8 +75,8 @@ async def people(database_url: str, redis_url: str, **how: Any) -> AsyncIterator
         connection = await asyncpg.connect(database_url)
         stack.push_async_callback(connection.close)
         await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
-        store = PeopleStore(database)
+        store = UserStore(database)
         accounts = Accounts(store, Revocations(bus), Throttle(bus), passwords=quick(), **how)
         user = await accounts.ensure_admin("root", PASSWORD)
         await accounts.ensure_token(user, "test", "torpor_root")
-        yield People(accounts, store, database, bus, connection, await accounts.recognise("torpor_root", came_from=HOME))
+        yield AccountsStage(accounts, store, database, bus, connection, await accounts.recognise("torpor_root", came_from=HOME))

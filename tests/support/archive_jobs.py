@@ -35,7 +35,7 @@ MANIFEST = "manifest.json.zst"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobResult:
     exit_code: int
     lines: list[dict[str, Any]]
     stderr: str
@@ -55,9 +55,9 @@ class Ended:
         return str(error["message"])
 
 
-def run(job: HomeJob, home: Path) -> Ended:
+def run(job: HomeJob, home: Path) -> JobResult:
     ended = subprocess.run([*job.argv, str(home)], input=job.stdin, capture_output=True, timeout=200, check=False)
-    return Ended(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr.decode())
+    return JobResult(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr.decode())
 
 
 @contextmanager
@@ -100,13 +100,13 @@ def as_nobody(script: str, *argv: str, stdin: bytes = b"") -> "subprocess.Comple
     return ended
 
 
-def run_as_nobody(job: HomeJob, home: Path) -> Ended:
+def run_as_nobody(job: HomeJob, home: Path) -> JobResult:
     ended = as_nobody("sys.exit(torpor.archives.job.main(sys.argv))", str(home), stdin=job.stdin)
-    return Ended(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], "")
+    return JobResult(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], "")
 
 
 @dataclass(slots=True)
-class World:
+class ArchiveWorld:
     """A store in a directory, and homes beside it."""
 
     path: Path
@@ -129,10 +129,10 @@ class World:
     def object(self, name: str, key: ArchiveKey = KEY) -> Path:
         return self.store / str(key) / name
 
-    def pack(self, home: Path, key: ArchiveKey = KEY, revision: int = 7) -> Ended:
+    def pack(self, home: Path, key: ArchiveKey = KEY, revision: int = 7) -> JobResult:
         return run(self.archives.pack_job(key, HOME, revision), home)
 
-    def unpack(self, home: Path, key: ArchiveKey = KEY) -> Ended:
+    def unpack(self, home: Path, key: ArchiveKey = KEY) -> JobResult:
         return run(self.archives.unpack_job(key), home)
 
 

@@ -57,7 +57,7 @@ def running_chromium() -> Iterator[Browser]:
 
 
 @dataclass
-class Seat:
+class BrowserUser:
     """Somebody in front of the dashboard."""
 
     page: Page
@@ -126,10 +126,10 @@ class Seat:
 
 
 @contextlib.contextmanager
-def seat(browser: Browser, url: str, **context: Any) -> Iterator[Seat]:
+def browser_user(browser: Browser, url: str, **context: Any) -> Iterator[BrowserUser]:
     """A browser with a memory of its own; nothing may have gone wrong in it by the end."""
     made = browser.new_context(**{"viewport": {"width": 1180, "height": 820}, **context})
-    sitting = Seat(made.new_page(), url)
+    sitting = BrowserUser(made.new_page(), url)
     try:
         yield sitting
         assert not sitting.complaints, "\n".join(sitting.complaints)

@@ -4,27 +4,27 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from torpor.domain.errors import Reason
-from torpor.domain.planner import Look
+from torpor.domain.planner import Circumstances
 from torpor.domain.records import (
     NOT_OBSERVED,
     Archive,
     ArchiveKey,
-    Ended,
-    ErrorInfo,
     Marker,
     Observation,
-    Proved,
-    SeenContainer,
-    SeenVolume,
+    ObservedContainer,
+    ObservedVolume,
+    ProgramExit,
+    ProvenArchive,
     Workspace,
+    WorkspaceError,
 )
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
-from torpor.domain.tuning import Knobs
+from torpor.domain.tuning import Tuning
 
 ID = "0190c0de-0000-7000-8000-000000000001"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OP_ID = "op-now"
-KNOBS = Knobs()
+KNOBS = Tuning()
 
 # The columns of the service layer: no rule may write them.
 SERVICE_COLUMNS = (
@@ -119,11 +119,11 @@ def archive(generation: int, revision: int, op_id: str = "op-archive") -> Archiv
     return Archive(ArchiveKey(ID, op_id), generation, revision, f"root-of-{op_id}")
 
 
-def proved(generation: int, revision: int, op_id: str = OP_ID) -> Proved:
-    return Proved(archive(generation, revision, op_id), size_bytes=100, home_bytes=200)
+def proved(generation: int, revision: int, op_id: str = OP_ID) -> ProvenArchive:
+    return ProvenArchive(archive(generation, revision, op_id), size_bytes=100, home_bytes=200)
 
 
-def error(reason: Reason, **overrides: Any) -> ErrorInfo:
+def error(reason: Reason, **overrides: Any) -> WorkspaceError:
     info: dict[str, Any] = {
         "reason": reason,
         "message": f"{reason} struck",
@@ -134,40 +134,40 @@ def error(reason: Reason, **overrides: Any) -> ErrorInfo:
         "wish_version": 5,
         "context": {},
     }
-    return ErrorInfo(**(info | overrides))
+    return WorkspaceError(**(info | overrides))
 
 
-def whole(generation: int) -> SeenVolume:
-    return SeenVolume(generation, Marker(ID, generation, ""))
+def whole(generation: int) -> ObservedVolume:
+    return ObservedVolume(generation, Marker(ID, generation, ""))
 
 
-def half_made(generation: int) -> SeenVolume:
-    return SeenVolume(generation, None, False, *_without_marker(generation))
+def half_made(generation: int) -> ObservedVolume:
+    return ObservedVolume(generation, None, False, *_without_marker(generation))
 
 
-def unmarked(generation: int) -> SeenVolume:
+def unmarked(generation: int) -> ObservedVolume:
     """It was whole once, and its marker cannot be read."""
-    return SeenVolume(generation, None, True, *_without_marker(generation))
+    return ObservedVolume(generation, None, True, *_without_marker(generation))
 
 
-def foreign(generation: int) -> SeenVolume:
+def foreign(generation: int) -> ObservedVolume:
     """Its marker names another workspace."""
     fault = f"its marker names another workspace: /volumes/{generation}/marker.json"
-    return SeenVolume(generation, None, True, fault, f"/volumes/{generation}/home", has_home=False)
+    return ObservedVolume(generation, None, True, fault, f"/volumes/{generation}/home", has_home=False)
 
 
 def _without_marker(generation: int) -> tuple[str, str]:
     return f"its marker cannot be read: /volumes/{generation}/marker.json", f"/volumes/{generation}/home"
 
 
-def container(generation: int, revision: int, *, ready: bool = True, ended: Ended | None = None) -> SeenContainer:
-    return SeenContainer(generation, revision, ready=ready and ended is None, ended=ended)
+def container(generation: int, revision: int, *, ready: bool = True, ended: ProgramExit | None = None) -> ObservedContainer:
+    return ObservedContainer(generation, revision, ready=ready and ended is None, ended=ended)
 
 
-def seen(*volumes: SeenVolume, container: SeenContainer | None = None) -> Observation:
+def seen(*volumes: ObservedVolume, container: ObservedContainer | None = None) -> Observation:
     return Observation(frozenset(volumes), container)
 
 
-def look(seconds: float = 0, **overrides: Any) -> Look:
+def look(seconds: float = 0, **overrides: Any) -> Circumstances:
     circumstances: dict[str, Any] = {"now": later(seconds), "epoch": 1, "knobs": KNOBS}
-    return Look(**(circumstances | overrides))
+    return Circumstances(**(circumstances | overrides))

@@ -29,7 +29,7 @@ from torpor.ports import Address
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.migrate import migrate
-from torpor.testing.fake_engine import RemoteFate
+from torpor.testing.fake_engine import EngineControl
 
 ANSWERS_WITHIN_S = 30.0
 ENDS_WITHIN_S = 20.0
@@ -134,7 +134,7 @@ class Cluster:
     postgres: EmbeddedPostgres
     valkey: EmbeddedValkey
     engine: EngineProcess
-    fate: RemoteFate
+    fate: EngineControl
     token: str
     nodes: list[Node] = field(default_factory=list)
     wished: dict[str, str] = field(default_factory=dict)
@@ -317,7 +317,7 @@ async def cluster(folder: Path, *, effects_s: float = 0.0) -> AsyncIterator[Clus
     """The services, and nothing left of them or of any node afterwards, however the test ended."""
     async with contextlib.AsyncExitStack() as stack:
         engine = stack.enter_context(engine_process(effects_s=effects_s))
-        fate = RemoteFate(engine.socket)
+        fate = EngineControl(engine.socket)
         stack.push_async_callback(fate.close)
         postgres = await stack.enter_async_context(EmbeddedPostgres(folder / "postgres", durable=False))
         valkey = await stack.enter_async_context(EmbeddedValkey(folder / "valkey"))

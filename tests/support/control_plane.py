@@ -10,17 +10,17 @@ from tests.support.users import person
 from tests.support.waiting import until
 from torpor.accounts import Caller
 from torpor.assemble.engines import space_check
-from torpor.control.controller import Controller, Draws, Life, Listeners
-from torpor.control.effect_executor import Hands
+from torpor.control.controller import Controller, Listeners, MembershipView, SystemSources
+from torpor.control.effect_executor import EffectExecutor
 from torpor.control.schedule import Intervals
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Workspace
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Phase
-from torpor.domain.tuning import Knobs
+from torpor.domain.tuning import Tuning
 from torpor.ports import Limits
 from torpor.service.wishes import Ttls, Wishes
-from torpor.store.controller_store import ControllerStore, Hold
+from torpor.store.controller_store import ControllerStore, ShardOwnership
 from torpor.store.database import Database, Role
 from torpor.store.service_store import ServiceStore
 from torpor.templates.catalogue import before_sleep_of, program, template
@@ -29,11 +29,11 @@ from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 WORLD = "fake:of this test"
 LIFE_S = 86_400
 QUICK = Intervals(idle_s=0.2, active_s=0.05)
-FAST = Knobs(retry_base_s=0.05, retry_cap_s=0.2, restart_base_s=0.05)
+FAST = Tuning(retry_base_s=0.05, retry_cap_s=0.2, restart_base_s=0.05)
 
 
 @dataclass(frozen=True)
-class Alone:
+class OnlyMember:
     """A life of which nobody doubts that it goes on, and to which everything belongs."""
 
     life: int
@@ -44,14 +44,14 @@ class Alone:
 
 
 @dataclass
-class Plant:
+class ControlPlane:
     world: FakeWorld
     user: Caller
     wishes: Wishes
     service: ServiceStore
     controller_store: ControllerStore
     controller: Controller
-    life: Life
+    life: MembershipView
 
     async def show(self, name: str) -> Workspace:
         return await self.wishes.find(self.user, name)
@@ -74,23 +74,23 @@ class Plant:
     async def successor(self) -> Controller:
         """Another life, to which every shard belongs; the one before is over."""
         life = await self.controller_store.join("successor", WORLD, expiry_s=LIFE_S, exclusive=True)
-        return make_controller(self.controller_store, self.world, Alone(life), FAST, parallel=8)
+        return make_controller(self.controller_store, self.world, OnlyMember(life), FAST, parallel=8)
 
-    def hold(self) -> Hold:
-        return Hold(self.life.life, self.life.shards)
+    def hold(self) -> ShardOwnership:
+        return ShardOwnership(self.life.life, self.life.shards)
 
 
 def make_controller(
     store: ControllerStore,
     world: FakeWorld,
-    life: Life,
-    knobs: Knobs,
+    life: MembershipView,
+    knobs: Tuning,
     *,
     parallel: int,
     listeners: Listeners | None = None,
     intervals: Intervals = QUICK,
 ) -> Controller:
-    hands = Hands(
+    hands = EffectExecutor(
         FakeRuntime(world),
         FakeArchives(world),
         lambda workspace: program(template(workspace.template), workspace.command or None),
@@ -104,26 +104,26 @@ def make_controller(
         knobs=knobs,
         intervals=intervals,
         parallel=parallel,
-        draws=Draws(),
+        draws=SystemSources(),
         listeners=listeners,
     )
 
 
 @contextlib.asynccontextmanager
-async def plant(
+async def control_plane(
     database_url: str,
     *,
-    knobs: Knobs = FAST,
+    knobs: Tuning = FAST,
     runs: bool = True,
     parallel: int = 8,
     limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
     intervals: Intervals = QUICK,
-) -> AsyncIterator[Plant]:
+) -> AsyncIterator[ControlPlane]:
     service_database = await Database.open(database_url, Role.SERVICE)
     controller_database = await Database.open(database_url, Role.CONTROLLER)
     service, store = ServiceStore(service_database), ControllerStore(controller_database, provider="fake")
     world = FakeWorld()
-    life = Alone(await store.join("test", WORLD, expiry_s=LIFE_S))
+    life = OnlyMember(await store.join("test", WORLD, expiry_s=LIFE_S))
     controller = make_controller(store, world, life, knobs, parallel=parallel, intervals=intervals)
     ada = await person(service_database, "ada", is_admin=True)
     wishes = Wishes(
@@ -136,7 +136,7 @@ async def plant(
     )
     loop = asyncio.create_task(controller.run()) if runs else None
     try:
-        yield Plant(world, ada, wishes, service, store, controller, life)
+        yield ControlPlane(world, ada, wishes, service, store, controller, life)
     finally:
         if loop:
             loop.cancel()

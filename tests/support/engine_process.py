@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torpor.testing.fake_runtime import Entry
+from torpor.testing.fake_runtime import FakeLogEntry
 
 
 @dataclass
@@ -73,7 +73,7 @@ def engine_process(*, effects_s: float = 0.0) -> Iterator[EngineProcess]:
                 engine.kill()
 
 
-def started_twice(log: Sequence[Entry]) -> list[Entry]:
+def started_twice(log: Sequence[FakeLogEntry]) -> list[FakeLogEntry]:
     """Every start of a workspace that was running already: there must be none."""
     running: set[str] = set()
     twice = []

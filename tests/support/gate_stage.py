@@ -15,34 +15,34 @@ import asyncpg
 
 from tests.support.users import person, token_for
 from tests.support.waiting import until
-from torpor.accounts import Accounts, Caller, How
+from torpor.accounts import Accounts, AuthMethod, Caller
 from torpor.accounts.passwords import Passwords
 from torpor.api.wire import workspace_json
-from torpor.assemble.proxy_wiring import Behind, Doors
+from torpor.assemble.proxy_wiring import ProxyServices, ProxyWiring
 from torpor.assemble.roles import EVERY_PART
-from torpor.bus.activity import Activity
-from torpor.bus.feed import Feed
+from torpor.bus.activity import RedisActivity
+from torpor.bus.feed import RedisFeed
 from torpor.bus.login_throttle import Throttle
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
-from torpor.control.duties import tend
+from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Address
-from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.host_router import Gatekeeper, Inside
-from torpor.proxy.request_head import Head, parse
-from torpor.service.activity import Touches, asking
-from torpor.service.use import Using
-from torpor.service.wishes import Ttls, Wishes, no_disk_is_known
+from torpor.proxy.gate import Forward, Reply, Verdict
+from torpor.proxy.host_router import GateHandlers, HostRouter
+from torpor.proxy.request_head import RequestHead, parse
+from torpor.service.activity import TouchQueue, use_reader
+from torpor.service.use import UseService
+from torpor.service.wishes import Ttls, Wishes, skip_disk_check
 from torpor.settings import Settings
 from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox
 from torpor.store.service_store import ServiceStore
-from torpor.store.user_store import NewCredential, PeopleStore
+from torpor.store.user_store import NewCredential, UserStore
 from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
 
 TERM = 1
@@ -74,9 +74,9 @@ class Reachable(FakeRuntime):
 
 
 @dataclass
-class Gated:
-    gate: Gatekeeper
-    doors: Doors
+class GateStage:
+    gate: HostRouter
+    doors: ProxyWiring
     db: Any
     """The database as its owner sees it."""
     database: Database
@@ -91,7 +91,7 @@ class Gated:
     cuts: list[str] = field(default_factory=list)
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> GateHandlers:
         assert self.gate.inside is not None
         return self.gate.inside
 
@@ -104,16 +104,16 @@ class Gated:
     async def ask(self, *headers: str, **how: str) -> Verdict:
         judged = self.begin(*headers, **how)
         async with asyncio.timeout(PATIENCE_S):
-            return judged if isinstance(judged, Pass | Reply) else await judged
+            return judged if isinstance(judged, Forward | Reply) else await judged
 
     async def told(self, *headers: str, **how: str) -> Reply:
         verdict = await self.ask(*headers, **how)
         assert isinstance(verdict, Reply), verdict
         return verdict
 
-    async def passed(self, *headers: str, **how: str) -> Pass:
+    async def passed(self, *headers: str, **how: str) -> Forward:
         verdict = await self.ask(*headers, **how)
-        assert isinstance(verdict, Pass), verdict
+        assert isinstance(verdict, Forward), verdict
         return verdict
 
     # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -124,8 +124,10 @@ class Gated:
     async def session(self, caller: Caller) -> tuple[Caller, str]:
         """A browser on the platform: who that is, and its cookie's value."""
         token = f"torpor_{secrets.token_urlsafe(32)}"
-        async with PeopleStore(self.database).writing() as writing:
-            made = NewCredential(caller.user.id, How.SESSION, "session", hashlib.sha256(token.encode()).digest(), lives_s=3600)
+        async with UserStore(self.database).writing() as writing:
+            made = NewCredential(
+                caller.user.id, AuthMethod.SESSION, "session", hashlib.sha256(token.encode()).digest(), lives_s=3600
+            )
             await writing.create_credential(made)
         return await self.accounts.recognise(token), token
 
@@ -170,7 +172,7 @@ class Gated:
         await until(is_heard)
 
 
-def head(*headers: str, target: str = "/", method: str = "GET", host: str = f"ada.localhost:{PORT}") -> Head:
+def head(*headers: str, target: str = "/", method: str = "GET", host: str = f"ada.localhost:{PORT}") -> RequestHead:
     return parse("\r\n".join((f"{method} {target} HTTP/1.1", f"Host: {host}", *headers, "", "")).encode("latin-1"))
 
 
@@ -180,15 +182,15 @@ def header(reply: Reply, name: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def gated(
+async def gate_stage(
     database_url: str,
     redis_url: str,
     folder: Path,
     *,
     limits: RunningLimits = RunningLimits(100, 100),
-    space: Callable[[int], Awaitable[None]] = no_disk_is_known,
+    space: Callable[[int], Awaitable[None]] = skip_disk_check,
     **settings: Any,
-) -> AsyncIterator[Gated]:
+) -> AsyncIterator[GateStage]:
     async with contextlib.AsyncExitStack() as stack:
         database = await Database.open(database_url, Role.SERVICE)
         stack.push_async_callback(database.close)
@@ -200,24 +202,24 @@ async def gated(
         stack.push_async_callback(owner.close)
         await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
 
-        service, activity, feed, revocations = ServiceStore(database), Activity(bus), Feed(bus), Revocations(bus)
+        service, activity, feed, revocations = ServiceStore(database), RedisActivity(bus), RedisFeed(bus), Revocations(bus)
         hints: list[str] = []
-        touches = Touches(activity)
+        touches = TouchQueue(activity)
         new_id = lambda: str(uuid.uuid4())  # noqa: E731
-        using = Using(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=asking(activity))
+        using = UseService(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=use_reader(activity))
         wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using, require_space=space)
-        accounts = Accounts(PeopleStore(database), revocations, Throttle(bus), passwords=Passwords())
+        accounts = Accounts(UserStore(database), revocations, Throttle(bus), passwords=Passwords())
         runtime = Reachable(FakeWorld())
         made = Settings.model_validate({"data": folder, "port": PORT, "wake_patience": 5, **settings})
-        doors = Doors(made, EVERY_PART, Address(unix_path="/platform"))
+        doors = ProxyWiring(made, EVERY_PART, Address(unix_path="/platform"))
         encode = partial(workspace_json, hosts=Hosts(made.base_url, made.workspace_domain))
         publisher = EventPublisher(Outbox(controller), feed, encode=encode, retention_s=86_400)
         await owner.add_listener("workspace_changes", lambda *_: publisher.wake.set())
-        await stack.enter_async_context(_background(tend(publisher, TERM)))
-        behind = Behind(service, EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
+        await stack.enter_async_context(_background(run_duty(publisher, TERM)))
+        behind = ProxyServices(service, EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
         ada = await person(database, "ada")
         await stack.enter_async_context(doors.open(behind))
-        here = Gated(doors._gate, doors, owner, database, bus, accounts, revocations, wishes, runtime, ada, hints)
+        here = GateStage(doors._gate, doors, owner, database, bus, accounts, revocations, wishes, runtime, ada, hints)
         here.inside.house._visitors._cut = here.cuts.append
         await here.until_heard()
         yield here

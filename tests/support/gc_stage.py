@@ -12,7 +12,7 @@ import asyncpg
 
 from tests.support.users import person
 from torpor.accounts import Caller
-from torpor.control.gc import Collector
+from torpor.control.gc import GarbageCollector
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import Retention
@@ -20,7 +20,7 @@ from torpor.domain.states import Wish
 from torpor.ports import Archives, Home
 from torpor.service.wishes import Ttls, Wishes
 from torpor.store.database import Database, Role
-from torpor.store.gc import CollectingStore
+from torpor.store.gc import GcStore
 from torpor.store.service_store import ServiceStore
 
 TERM = 7
@@ -51,13 +51,13 @@ def deleted(**ago: float) -> dict[str, str]:
 
 
 @dataclass
-class Yard:
+class GcStage:
     owner: Any
     """A connection that may do everything, as fate may."""
     wishes: Wishes
     user: Caller
-    store: CollectingStore
-    seen: CollectingStore
+    store: GcStore
+    seen: GcStore
     """As the service sees it."""
     service: ServiceStore
     archives: Archives
@@ -115,8 +115,8 @@ class Yard:
     async def objects(self) -> set[str]:
         return {str(found.key) async for found in self.archives.keys()}  # noqa: SIM118 - no mapping
 
-    def collector(self, retention: Retention = RETENTION, *, every_s: float = 3600) -> Collector:
-        return Collector(self.store, self.archives, retention=retention, every_s=every_s)
+    def collector(self, retention: Retention = RETENTION, *, every_s: float = 3600) -> GarbageCollector:
+        return GarbageCollector(self.store, self.archives, retention=retention, every_s=every_s)
 
     async def collect(self, retention: Retention = RETENTION) -> dict[str, Any]:
         await self.collector(retention).collect(TERM)
@@ -143,7 +143,7 @@ class Yard:
 
 
 @contextlib.asynccontextmanager
-async def yard(database_url: str, archives: Archives) -> AsyncIterator[Yard]:
+async def gc_stage(database_url: str, archives: Archives) -> AsyncIterator[GcStage]:
     owner = await asyncpg.connect(database_url)
     as_service = await Database.open(database_url, Role.SERVICE)
     as_controller = await Database.open(database_url, Role.CONTROLLER)
@@ -160,7 +160,7 @@ async def yard(database_url: str, archives: Archives) -> AsyncIterator[Yard]:
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _workspace_id: None,
         )
-        yield Yard(owner, wishes, ada, CollectingStore(as_controller), CollectingStore(as_service), service, archives)
+        yield GcStage(owner, wishes, ada, GcStore(as_controller), GcStore(as_service), service, archives)
     finally:
         await as_service.close()
         await as_controller.close()

@@ -12,7 +12,7 @@ FETCHES = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty", "Sec-Fetch-Site"
 
 
 @dataclass(frozen=True)
-class Answer:
+class BrowserResponse:
     url: str
     status: int
     headers: list[tuple[str, str]]
@@ -27,7 +27,7 @@ class Answer:
 
 
 @dataclass
-class Browser:
+class HttpBrowser:
     """Every host is on this machine, at one port."""
 
     port: int
@@ -41,7 +41,7 @@ class Browser:
         )
         assert answer.status == 204, answer
 
-    def go(self, url: str) -> Answer:
+    def go(self, url: str) -> BrowserResponse:
         """Type an address, and be led on."""
         for _ in range(10):
             answer = self.ask("GET", url, None, GOES_THERE)
@@ -51,12 +51,12 @@ class Browser:
             url = where if "://" in where else f"{urlsplit(url).scheme}://{urlsplit(url).netloc}{where}"
         raise AssertionError(f"led round in circles at {url}")
 
-    def fetch(self, url: str, method: str = "GET", **headers: str) -> Answer:
+    def fetch(self, url: str, method: str = "GET", **headers: str) -> BrowserResponse:
         """What a page asks for by itself."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.ask(method, url, None, {**FETCHES, **named})
 
-    def ask(self, method: str, url: str, body: str | None, headers: dict[str, str]) -> Answer:
+    def ask(self, method: str, url: str, body: str | None, headers: dict[str, str]) -> BrowserResponse:
         parts = urlsplit(url)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
@@ -65,7 +65,7 @@ class Browser:
             shown = {"Cookie": known} if known else {}
             connection.request(method, target, body, {"Host": parts.netloc, **shown, **headers})
             response = connection.getresponse()
-            answer = Answer(url, response.status, response.getheaders(), response.read())
+            answer = BrowserResponse(url, response.status, response.getheaders(), response.read())
         finally:
             connection.close()
         for one in answer.all("set-cookie"):

@@ -12,14 +12,14 @@ import asyncpg
 from tests.support.users import person
 from tests.support.waiting import until
 from torpor.accounts import Caller
-from torpor.bus.activity import Activity
+from torpor.bus.activity import RedisActivity
 from torpor.bus.redis import Bus
 from torpor.control.idle_watch import IdleWatch
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
-from torpor.service.activity import Touches, asking
-from torpor.service.use import Using
+from torpor.service.activity import TouchQueue, use_reader
+from torpor.service.use import UseService
 from torpor.service.wishes import Ttls, Wishes
 from torpor.store.database import Database, Role
 from torpor.store.service_store import ServiceStore
@@ -31,16 +31,16 @@ PATIENCE_S = 20.0
 
 
 @dataclass
-class Night:
+class IdleStage:
     owner: Any
     service: ServiceStore
     wishes: Wishes
-    using: Using
+    using: UseService
     user: Caller
     database: Database
-    activity: Activity
+    activity: RedisActivity
     bus: Bus
-    touches: Touches
+    touches: TouchQueue
     watch: IdleWatch
     hints: list[str] = field(default_factory=list)
 
@@ -83,25 +83,27 @@ def new_id() -> str:
 
 
 @contextlib.asynccontextmanager
-async def made_night(
+async def idle_stage(
     database_url: str,
     redis_url: str,
     *,
     limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
     lease_s: float = LEASE_S,
-) -> AsyncIterator[Night]:
+) -> AsyncIterator[IdleStage]:
     database, bus = await Database.open(database_url, Role.SERVICE), await Bus.open(redis_url)
     owner = await asyncpg.connect(database_url)
     try:
         await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'me', $1)", TERM)
-        service, activity = ServiceStore(database), Activity(bus)
+        service, activity = ServiceStore(database), RedisActivity(bus)
         ada = await person(database, "ada", is_admin=True)
         hints: list[str] = []
-        touches = Touches(activity, lease_s=lease_s)
-        using = Using(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=asking(activity), lease_s=lease_s)
+        touches = TouchQueue(activity, lease_s=lease_s)
+        using = UseService(
+            service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=use_reader(activity), lease_s=lease_s
+        )
         wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using)
-        watch = IdleWatch(using, asking(activity), interval_s=60, lease_s=lease_s)
-        yield Night(owner, service, wishes, using, ada, database, activity, bus, touches, watch, hints)
+        watch = IdleWatch(using, use_reader(activity), interval_s=60, lease_s=lease_s)
+        yield IdleStage(owner, service, wishes, using, ada, database, activity, bus, touches, watch, hints)
     finally:
         await owner.close()
         await bus.close()

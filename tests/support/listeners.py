@@ -4,22 +4,22 @@ import json
 from pathlib import Path
 
 from torpor.runtimes.process import processes
-from torpor.runtimes.process.paths import Places, short
-from torpor.runtimes.process.processes import Identity
+from torpor.runtimes.process.paths import RuntimePaths, short
+from torpor.runtimes.process.processes import ProcessIdentity
 
 
-def processes_of(places: Places, workspace_id: str) -> list[int]:
+def processes_of(places: RuntimePaths, workspace_id: str) -> list[int]:
     record = places.records / f"{short(workspace_id, 16)}.json"
-    return [one.pid for one in processes.tree(Identity(**json.loads(record.read_text())))]
+    return [one.pid for one in processes.tree(ProcessIdentity(**json.loads(record.read_text())))]
 
 
-def program_socket(places: Places, workspace_id: str) -> Path:
+def program_socket(places: RuntimePaths, workspace_id: str) -> Path:
     """The socket of its program: inside its sandbox where it has one, else in a folder of this machine."""
     inside = [Path(f"/proc/{pid}/root/run/program/socket") for pid in processes_of(places, workspace_id)]
     return next((path for path in inside if path.exists()), places.program(workspace_id) / "socket")
 
 
-def tcp_listeners(places: Places, workspace_id: str) -> list[str]:
+def tcp_listeners(places: RuntimePaths, workspace_id: str) -> list[str]:
     """The local TCP addresses, as the kernel writes them."""
     found = []
     for pid in processes_of(places, workspace_id):

@@ -21,12 +21,12 @@ from tests.support.waiting import until
 from torpor.accounts import Accounts, Caller
 from torpor.api.app import Health, make_app
 from torpor.api.event_fanout import EventFeed
-from torpor.api.events import Events
-from torpor.api.gc import Collecting
+from torpor.api.events import EventSources
+from torpor.api.gc import GcSources
 from torpor.api.wire import workspace_json
-from torpor.bus.feed import Feed
+from torpor.bus.feed import RedisFeed
 from torpor.bus.redis import Bus
-from torpor.control.duties import tend
+from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
@@ -34,7 +34,7 @@ from torpor.domain.retention import Retention
 from torpor.service.wishes import Ttls, Wishes
 from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox
-from torpor.store.gc import CollectingStore
+from torpor.store.gc import GcStore
 from torpor.store.service_store import ServiceStore
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
@@ -49,7 +49,7 @@ VALUES ($1, $2, $3, 'command', 'STANDBY', 300, 86400)
 
 
 @dataclass(frozen=True)
-class Person:
+class LiveUser:
     id: uuid.UUID
     token: str
     caller: Caller
@@ -142,7 +142,7 @@ class Client:
         self._writer.transport.abort()
 
 
-class Live:
+class LiveApi:
     def __init__(
         self,
         path: Path,
@@ -159,7 +159,7 @@ class Live:
         self.db = connection
         self.feed = feed
         self.publisher = publisher
-        self.people: dict[str, Person] = {}
+        self.people: dict[str, LiveUser] = {}
         self.clients: list[Client] = []
         self.following: asyncio.Task[None] | None = None
         self.described: dict[str, Any] = {}
@@ -170,10 +170,10 @@ class Live:
         self.world = FakeWorld()
         self.events_store = events_store
 
-    async def sign_up(self, name: str, *, is_admin: bool = False) -> Person:
+    async def sign_up(self, name: str, *, is_admin: bool = False) -> LiveUser:
         user = (await person(self.service, name, is_admin=is_admin)).user
         token = await token_for(self.service, user)
-        self.people[name] = Person(uuid.UUID(user.id), token, await self.accounts.recognise(token))
+        self.people[name] = LiveUser(uuid.UUID(user.id), token, await self.accounts.recognise(token))
         return self.people[name]
 
     async def create(self, name: str, owner: str = "ada") -> str:
@@ -218,7 +218,7 @@ class Live:
 
 
 @contextlib.asynccontextmanager
-async def live(
+async def live_api(
     database_url: str,
     redis_url: str,
     *,
@@ -226,7 +226,7 @@ async def live(
     ask_again_s: float = 30,
     publishes: bool = True,
     name_reserved_s: float = 0,
-) -> AsyncIterator[Live]:
+) -> AsyncIterator[LiveApi]:
     async with contextlib.AsyncExitStack() as stack:
         service = await Database.open(database_url, Role.SERVICE)
         stack.push_async_callback(service.close)
@@ -239,14 +239,14 @@ async def live(
         await connection.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
 
         encode = partial(workspace_json, hosts=HOSTS)
-        publisher = EventPublisher(Outbox(controller), Feed(bus), encode=encode, retention_s=86_400)
+        publisher = EventPublisher(Outbox(controller), RedisFeed(bus), encode=encode, retention_s=86_400)
         await connection.add_listener("workspace_changes", lambda *_: publisher.wake.set())
         events_store = EventStore(service)
-        feed = EventFeed(events_store, Feed(bus), encode=encode)
+        feed = EventFeed(events_store, RedisFeed(bus), encode=encode)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))
         accounts = accounts_of(service, bus)
         accounts._watching._ask_again_s = ask_again_s
-        here = Live(folder / "api.sock", database_url, connection, feed, publisher, events_store, service, accounts)
+        here = LiveApi(folder / "api.sock", database_url, connection, feed, publisher, events_store, service, accounts)
         for name, is_admin in (("ada", False), ("bob", False), ("root", True)):
             await here.sign_up(name, is_admin=is_admin)
 
@@ -271,15 +271,15 @@ async def live(
             FakeRuntime(here.world),
             Health(ready, nothing),
             hosts=HOSTS,
-            events=Events(events_store, feed, heartbeat_s),
-            gc=Collecting(CollectingStore(service), FakeArchives(here.world), Retention()),
+            events=EventSources(events_store, feed, heartbeat_s),
+            gc=GcSources(GcStore(service), FakeArchives(here.world), Retention()),
         )
         here.described = app.openapi()
         here.app = app
         await stack.enter_async_context(background(accounts.run()))
         await stack.enter_async_context(serving(app, here.path))
         if publishes:
-            await stack.enter_async_context(background(tend(publisher, TERM)))
+            await stack.enter_async_context(background(run_duty(publisher, TERM)))
         here.following = await stack.enter_async_context(background(feed.run()))
         stack.callback(here.leave)
         await here.until_following()

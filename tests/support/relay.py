@@ -9,7 +9,7 @@ from pathlib import Path
 PIECE_BYTES = 64 * 1024
 
 
-class Way(Enum):
+class Direction(Enum):
     """The two directions of a connection."""
 
     TO_SERVER = "to the server"
@@ -24,16 +24,16 @@ class Link:
         self._reader = reader
         self._writer = writer
         self._server: asyncio.StreamWriter | None = None
-        self._flows = {way: asyncio.Event() for way in Way}
+        self._flows = {way: asyncio.Event() for way in Direction}
         self.thaw()
 
     @property
     def is_frozen(self) -> bool:
         return not all(flow.is_set() for flow in self._flows.values())
 
-    def freeze(self, *ways: Way) -> None:
+    def freeze(self, *ways: Direction) -> None:
         """Deliver nothing in these directions, neither bytes nor the end of the connection; without any: in both."""
-        for way in ways or Way:
+        for way in ways or Direction:
             self._flows[way].clear()
 
     def thaw(self) -> None:
@@ -50,7 +50,7 @@ class Link:
 
     async def run(self) -> None:
         """Until one end closes, as far as the other end can know."""
-        await self._flows[Way.TO_SERVER].wait()
+        await self._flows[Direction.TO_SERVER].wait()
         try:
             reader, self._server = await asyncio.open_unix_connection(str(self._to))
         except OSError:
@@ -58,8 +58,8 @@ class Link:
             self.cut()
             return
         pumps = [
-            asyncio.create_task(self._pump(self._reader, self._server, Way.TO_SERVER)),
-            asyncio.create_task(self._pump(reader, self._writer, Way.TO_CLIENT)),
+            asyncio.create_task(self._pump(self._reader, self._server, Direction.TO_SERVER)),
+            asyncio.create_task(self._pump(reader, self._writer, Direction.TO_CLIENT)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -70,7 +70,7 @@ class Link:
             for end in (self._writer, self._server):
                 end.close()
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: Way) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: Direction) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(PIECE_BYTES):
                 await self._flows[way].wait()

@@ -17,7 +17,7 @@ READY_WITHIN_S = 180.0
 
 
 @dataclass
-class Place:
+class RelayedNode:
     """One process and its connections. After a restart the process is another one; name, port and relays stay."""
 
     name: str
@@ -34,14 +34,14 @@ class Place:
     """Restarts that ended before they were ready: a process refuses to start while its database is out."""
 
 
-class Places:
+class RelayedNodes:
     def __init__(self, here: Cluster) -> None:
         self.here = here
-        self.all: list[Place] = []
+        self.all: list[RelayedNode] = []
         """Without those that were killed for good."""
 
     @property
-    def ready(self) -> list[Place]:
+    def ready(self) -> list[RelayedNode]:
         return [place for place in self.all if place.is_ready and place.node.is_alive]
 
     @contextlib.asynccontextmanager
@@ -61,12 +61,12 @@ class Places:
                     supervisor.cancel()
                 await asyncio.gather(*supervisors, return_exceptions=True)
 
-    async def kill(self, place: Place) -> None:
+    async def kill(self, place: RelayedNode) -> None:
         """As a power cut does, for good."""
         self.all.remove(place)
         await place.node.kill()
 
-    async def _begin(self, stack: contextlib.AsyncExitStack, name: str, settings: Mapping[str, str]) -> Place:
+    async def _begin(self, stack: contextlib.AsyncExitStack, name: str, settings: Mapping[str, str]) -> RelayedNode:
         postgres = Relay(self.here.postgres.socket / f".s.PGSQL.{PORT}")
         valkey = Relay(self.here.valkey.socket)
         for relay in (postgres, valkey):
@@ -80,14 +80,14 @@ class Places:
             "coordinator_node_id": name,
             "port": str(port),
         }
-        return Place(name, port, postgres, valkey, settings, self.here.begin(ROLES, **settings))
+        return RelayedNode(name, port, postgres, valkey, settings, self.here.begin(ROLES, **settings))
 
-    async def _until_ready(self, place: Place) -> None:
+    async def _until_ready(self, place: RelayedNode) -> None:
         async with asyncio.timeout(READY_WITHIN_S):
             said = await place.node.first_line()
         assert said.startswith(READY), f"{place.name} said {said!r}:\n{place.node.said()}"
 
-    async def _supervise(self, place: Place) -> None:
+    async def _supervise(self, place: RelayedNode) -> None:
         """Start the process again when it has ended, as systemd and Kubernetes do."""
         while place in self.all:
             if place.node.is_alive:

@@ -16,14 +16,14 @@ BASE = "/api/v1"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScriptedResponse:
     status: int
     body: Any
     kind: str = "application/json"
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     method: str
     target: str
     body: Any
@@ -31,31 +31,31 @@ class Asked:
 
 
 @dataclass
-class StandIn:
+class ScriptedApi:
     url: str
-    script: dict[str, list[Answer]] = field(default_factory=dict)
-    asked: list[Asked] = field(default_factory=list)
+    script: dict[str, list[ScriptedResponse]] = field(default_factory=dict)
+    asked: list[RecordedRequest] = field(default_factory=list)
 
     def answer(self, call: str, *bodies: Any, status: int = 200) -> None:
         """`call` is `GET /workspaces/demo`; each body is given once, in this order, and the last one for ever."""
-        self.script[call] = [body if isinstance(body, Answer) else Answer(status, body) for body in bodies]
+        self.script[call] = [body if isinstance(body, ScriptedResponse) else ScriptedResponse(status, body) for body in bodies]
 
     def refuse(self, call: str, status: int, code: str, detail: str, **context: Any) -> dict[str, Any]:
         problem = {**context, "type": f"about:blank#{code}", "title": code, "status": status, "detail": detail, "code": code}
-        self.script[call] = [Answer(status, problem, "application/problem+json")]
+        self.script[call] = [ScriptedResponse(status, problem, "application/problem+json")]
         return problem
 
-    def next_answer(self, asked: Asked) -> Answer:
+    def next_answer(self, asked: RecordedRequest) -> ScriptedResponse:
         self.asked.append(asked)
         for call in (f"{asked.method} {asked.target}", f"{asked.method} {asked.target.partition('?')[0]}"):
             if call in self.script:
                 answers = self.script[call]
                 return answers.pop(0) if len(answers) > 1 else answers[0]
-        return Answer(404, {"code": "not_found", "detail": f"nobody scripted {asked.method} {asked.target}"})
+        return ScriptedResponse(404, {"code": "not_found", "detail": f"nobody scripted {asked.method} {asked.target}"})
 
 
 @contextmanager
-def stand_in() -> Iterator[StandIn]:
+def scripted_api() -> Iterator[ScriptedApi]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -64,7 +64,7 @@ def stand_in() -> Iterator[StandIn]:
             sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
             target = self.path.removeprefix(BASE) if self.path.startswith(BASE) else f"outside {self.path}"
-            answer = scripted.next_answer(Asked(self.command, target, json.loads(sent) if sent else None, token))
+            answer = scripted.next_answer(RecordedRequest(self.command, target, json.loads(sent) if sent else None, token))
             body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.kind)
@@ -79,7 +79,7 @@ def stand_in() -> Iterator[StandIn]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    scripted = StandIn(f"http://127.0.0.1:{server.server_port}")
+    scripted = ScriptedApi(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

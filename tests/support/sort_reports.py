@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from torpor.sort.job.report import JobReport, Outcome, WorkerReport
+from torpor.sort.job.report import JobReport, SortOutcome, WorkerReport
 from torpor.sort.machine.history import Transition, durations
 from torpor.sort.machine.states import MASTER_WAY, WORKER_WAY
 from torpor.sort.proof import Proof
@@ -36,7 +36,9 @@ def worker(index: int, records: int, history: tuple[Transition, ...] = way()) ->
     return WorkerReport(index, f"host-{index}", attempts, Proof(300, 30_000, 7), proof, spent, retries=1, history=history)
 
 
-def job(outcome: Outcome = Outcome.VALID, reason: str = "", workers: tuple[WorkerReport, ...] | None = None) -> JobReport:
+def job(
+    outcome: SortOutcome = SortOutcome.VALID, reason: str = "", workers: tuple[WorkerReport, ...] | None = None
+) -> JobReport:
     told = (worker(0, 250), worker(1, 350, killed_once())) if workers is None else workers
     master = tuple(
         Transition(source, target, BEGAN + 0.75 + 0.25 * number, "all are there")

@@ -17,7 +17,7 @@ OWN_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY
 ECHO = 3  # index of the local flags in what termios tells
 
 
-class Seat:
+class TerminalUser:
     """A user at a terminal who runs a command of `torpor`."""
 
     def __init__(self, environment: Mapping[str, str], *words: str) -> None:
@@ -25,7 +25,7 @@ class Seat:
         self._environment = environment
         self.shown = b""
 
-    async def __aenter__(self) -> "Seat":
+    async def __aenter__(self) -> "TerminalUser":
         self._ours, self.theirs = pty.openpty()
         self.resize(columns=97, rows=31)
         self.before = termios.tcgetattr(self.theirs)

@@ -10,7 +10,7 @@ PIECE_BYTES = 64 * 1024
 
 
 @dataclass
-class Wire:
+class UnreliableSocket:
     url: str
     delay_s: float = 0.0
     """That every piece takes, either way."""
@@ -33,9 +33,9 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def wire(to: Path, at: Path) -> AsyncIterator[Wire]:
+async def unreliable_socket(to: Path, at: Path) -> AsyncIterator[UnreliableSocket]:
     """To a Unix socket, at another."""
-    made = Wire(f"unix://{at}")
+    made = UnreliableSocket(f"unix://{at}")
     lines: set[asyncio.Task[None]] = set()
 
     async def line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,22 +2,22 @@
 
 import uuid
 
-from torpor.accounts import Accounts, Caller, How, digest, new_token
+from torpor.accounts import Accounts, AuthMethod, Caller, digest, new_token
 from torpor.bus.login_throttle import Throttle
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
 from torpor.domain.access import EVERY_SCOPE, Scope
 from torpor.store.database import Database
-from torpor.store.user_store import NewCredential, NewUser, PeopleStore, User
+from torpor.store.user_store import NewCredential, NewUser, User, UserStore
 
 
 def acting(user: User) -> Caller:
-    return Caller(user, How.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "test")
+    return Caller(user, AuthMethod.TOKEN, str(uuid.uuid4()), EVERY_SCOPE, "test")
 
 
 async def person(database: Database, username: str, *, is_admin: bool = False, max_running: int | None = None) -> Caller:
     """A new user, who acts."""
-    async with PeopleStore(database).writing() as writing:
+    async with UserStore(database).writing() as writing:
         made = await writing.create_user(NewUser(username, is_admin, max_running=max_running))
     assert made is not None, f"there is a user {username} already"
     return acting(made.user)
@@ -28,12 +28,12 @@ async def token_for(
 ) -> str:
     """What this user shows at the door of the API."""
     token = new_token()
-    async with PeopleStore(database).writing() as writing:
+    async with UserStore(database).writing() as writing:
         await writing.create_credential(
-            NewCredential(user.id, How.TOKEN, "test", digest(token), scopes=scopes, lives_s=lives_s)
+            NewCredential(user.id, AuthMethod.TOKEN, "test", digest(token), scopes=scopes, lives_s=lives_s)
         )
     return token
 
 
 def accounts_of(database: Database, bus: Bus) -> Accounts:
-    return Accounts(PeopleStore(database), Revocations(bus), Throttle(bus))
+    return Accounts(UserStore(database), Revocations(bus), Throttle(bus))

@@ -24,9 +24,9 @@ from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker
 from torpor.ports import Address, Container, Fence, Home, Limits, Program
-from torpor.testing.fake_engine import RemoteFake, RemoteFakeArchives, RemoteFate
+from torpor.testing.fake_engine import EngineControl, RemoteFakeArchives, RemoteFakeRuntime
 from torpor.testing.fake_engine.protocol import frame
-from torpor.testing.fake_runtime import Entry
+from torpor.testing.fake_runtime import FakeLogEntry
 
 pytestmark = pytest.mark.anyio
 
@@ -40,22 +40,22 @@ def engine() -> Iterator[EngineProcess]:
 
 
 @pytest.fixture
-async def fate(engine: EngineProcess) -> AsyncIterator[RemoteFate]:
-    fate = RemoteFate(engine.socket)
+async def fate(engine: EngineProcess) -> AsyncIterator[EngineControl]:
+    fate = EngineControl(engine.socket)
     yield fate
     await fate.close()
 
 
 @contextlib.asynccontextmanager
-async def client(engine: EngineProcess) -> AsyncIterator[RemoteFake]:
-    runtime = RemoteFake(engine.socket)
+async def client(engine: EngineProcess) -> AsyncIterator[RemoteFakeRuntime]:
+    runtime = RemoteFakeRuntime(engine.socket)
     try:
         yield runtime
     finally:
         await runtime.close()
 
 
-async def ready_home(runtime: RemoteFake, fence: Fence = OLDER) -> Home:
+async def ready_home(runtime: RemoteFakeRuntime, fence: Fence = OLDER) -> Home:
     home = Home(str(uuid.uuid4()), 1)
     await runtime.ensure_volume(home, fence)
     await runtime.mark_volume(home, Marker(home.workspace_id, 1, ""), fence)
@@ -66,7 +66,7 @@ def container(home: Home, revision: int = 1) -> Container:
     return Container(home, revision, Program("test", ("serve",), {"GREETING": "hello"}), Limits(1 << 20, 10))
 
 
-async def start(runtime: RemoteFake, home: Home, fence: Fence = OLDER) -> None:
+async def start(runtime: RemoteFakeRuntime, home: Home, fence: Fence = OLDER) -> None:
     await runtime.ensure_running(container(home), fence, lambda *_: None)
 
 
@@ -84,7 +84,7 @@ async def test_what_one_does_the_others_see(engine: EngineProcess) -> None:
         assert await two.observe(frozenset({home.workspace_id})) == await one.observe()
 
 
-async def test_two_who_start_it_at_once_start_it_once(engine: EngineProcess, fate: RemoteFate) -> None:
+async def test_two_who_start_it_at_once_start_it_once(engine: EngineProcess, fate: EngineControl) -> None:
     await fate.set(effects_s=0.05)
     async with client(engine) as one, client(engine) as two:
         home = await ready_home(one)
@@ -94,7 +94,7 @@ async def test_two_who_start_it_at_once_start_it_once(engine: EngineProcess, fat
     ]
 
 
-async def test_an_effect_that_was_overtaken_on_its_way_does_nothing(engine: EngineProcess, fate: RemoteFate) -> None:
+async def test_an_effect_that_was_overtaken_on_its_way_does_nothing(engine: EngineProcess, fate: EngineControl) -> None:
     async with client(engine) as runtime:
         home = await ready_home(runtime)
         await fate.set(effects_s=0.1)
@@ -109,7 +109,7 @@ async def test_an_effect_that_was_overtaken_on_its_way_does_nothing(engine: Engi
     assert [entry[1:] for entry in seen.overtaken] == [("ensure_running", home.workspace_id, 1, "op-1")]
 
 
-async def test_where_programs_answer_is_known_without_asking(engine: EngineProcess, fate: RemoteFate) -> None:
+async def test_where_programs_answer_is_known_without_asking(engine: EngineProcess, fate: EngineControl) -> None:
     there = Address(host="127.0.0.1", port=1234)
     async with client(engine) as controller, client(engine) as proxy:
         home = await ready_home(controller)
@@ -130,7 +130,7 @@ async def test_where_programs_answer_is_known_without_asking(engine: EngineProce
 
 
 async def answers(
-    runtime: RemoteFake, home: Home, port: int | None = None
+    runtime: RemoteFakeRuntime, home: Home, port: int | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     address = runtime.address(home.workspace_id, port)
     assert address is not None
@@ -146,14 +146,14 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 @pytest.fixture
-async def proxy(engine: EngineProcess) -> AsyncIterator[RemoteFake]:
+async def proxy(engine: EngineProcess) -> AsyncIterator[RemoteFakeRuntime]:
     """A client that follows what runs."""
     async with client(engine) as proxy:
         await proxy.start()
         yield proxy
 
 
-async def up(engine: EngineProcess, proxy: RemoteFake) -> Home:
+async def up(engine: EngineProcess, proxy: RemoteFakeRuntime) -> Home:
     """Started by somebody who is gone by now."""
     async with client(engine) as controller:
         home = await ready_home(controller)
@@ -162,7 +162,7 @@ async def up(engine: EngineProcess, proxy: RemoteFake) -> Home:
     return home
 
 
-async def test_every_port_answers_http_and_says_which_it_is(engine: EngineProcess, proxy: RemoteFake) -> None:
+async def test_every_port_answers_http_and_says_which_it_is(engine: EngineProcess, proxy: RemoteFakeRuntime) -> None:
     home = await up(engine, proxy)
     for port in (None, 8000):
         reader, writer = await answers(proxy, home, port)
@@ -183,7 +183,7 @@ async def test_every_port_answers_http_and_says_which_it_is(engine: EngineProces
         writer.close()
 
 
-async def test_a_websocket_outlives_whoever_started_its_container(engine: EngineProcess, proxy: RemoteFake) -> None:
+async def test_a_websocket_outlives_whoever_started_its_container(engine: EngineProcess, proxy: RemoteFakeRuntime) -> None:
     home = await up(engine, proxy)
     address = proxy.address(home.workspace_id, 3000)
     assert address is not None
@@ -210,7 +210,9 @@ async def test_a_websocket_outlives_whoever_started_its_container(engine: Engine
                 await asyncio.wait_for(websocket.recv(), 10)
 
 
-async def test_nothing_answers_where_nothing_listens(engine: EngineProcess, proxy: RemoteFake, fate: RemoteFate) -> None:
+async def test_nothing_answers_where_nothing_listens(
+    engine: EngineProcess, proxy: RemoteFakeRuntime, fate: EngineControl
+) -> None:
     await fate.set(starts_ready=False)
     home = await up(engine, proxy)
     reader, writer = await answers(proxy, home)
@@ -241,7 +243,7 @@ async def test_errors_travel_as_themselves(engine: EngineProcess) -> None:
 
 
 async def test_without_an_engine_nothing_is_known(tmp_path: Path) -> None:
-    runtime, archives = RemoteFake(tmp_path / "nobody"), RemoteFakeArchives(tmp_path / "nobody")
+    runtime, archives = RemoteFakeRuntime(tmp_path / "nobody"), RemoteFakeArchives(tmp_path / "nobody")
     with pytest.raises(Unavailable):
         await runtime.observe()
     with pytest.raises(Unavailable):
@@ -258,7 +260,7 @@ async def test_when_the_engine_dies_so_does_its_world_and_another_is_found_by_it
         await start(runtime, home)
         await runtime.start()
         before = await runtime.world()
-        fate = RemoteFate(engine.socket)
+        fate = EngineControl(engine.socket)
         await fate.set(effects_s=60, address=Address(host="127.0.0.1", port=1))
         await until(lambda: runtime.address(home.workspace_id) is not None)
         under_way = asyncio.create_task(runtime.ensure_no_container(home.workspace_id, OLDER))
@@ -280,7 +282,7 @@ async def test_when_the_engine_dies_so_does_its_world_and_another_is_found_by_it
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["under way", "just sent"])
-async def test_what_is_cancelled_here_is_over_there(engine: EngineProcess, fate: RemoteFate, begun: bool) -> None:
+async def test_what_is_cancelled_here_is_over_there(engine: EngineProcess, fate: EngineControl, begun: bool) -> None:
     async with client(engine) as runtime:
         home = await ready_home(runtime)
         await fate.set(effects_s=60)
@@ -304,9 +306,9 @@ STARTS = """
 import asyncio, sys
 from pathlib import Path
 from torpor.ports import *
-from torpor.testing.fake_engine import RemoteFake
+from torpor.testing.fake_engine import RemoteFakeRuntime
 async def main():
-    runtime = RemoteFake(Path(sys.argv[1]))
+    runtime = RemoteFakeRuntime(Path(sys.argv[1]))
     container = Container(Home(sys.argv[2], 1), 1, Program("", ()), Limits(1, 1))
     effect = asyncio.create_task(runtime.ensure_running(container, Fence("op-1", 1), print))
     await asyncio.sleep(0)
@@ -317,7 +319,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_begun_is_finished_though_the_client_is_killed(engine: EngineProcess, fate: RemoteFate) -> None:
+async def test_what_was_begun_is_finished_though_the_client_is_killed(engine: EngineProcess, fate: EngineControl) -> None:
     async def is_running() -> bool:
         return bool((await fate.inspect()).containers)
 
@@ -336,7 +338,7 @@ async def test_what_was_begun_is_finished_though_the_client_is_killed(engine: En
         assert seen.ready
 
 
-async def test_a_client_that_was_stopped_costs_the_others_nothing(engine: EngineProcess, fate: RemoteFate) -> None:
+async def test_a_client_that_was_stopped_costs_the_others_nothing(engine: EngineProcess, fate: EngineControl) -> None:
     async with client(engine) as runtime:
         homes = [Home(str(uuid.uuid4()), 1) for _ in range(500)]
         await asyncio.gather(*(runtime.ensure_volume(home, OLDER) for home in homes))
@@ -409,7 +411,7 @@ def test_one_socket_has_one_engine_and_what_a_killed_one_left_is_taken_over(engi
 
 
 async def test_an_engine_that_was_stopped_counts_as_gone_until_it_goes_on(engine: EngineProcess) -> None:
-    runtime = RemoteFake(engine.socket, look_s=0.2)
+    runtime = RemoteFakeRuntime(engine.socket, look_s=0.2)
     home = await ready_home(runtime)
     assert engine.process
     os.kill(engine.process.pid, signal.SIGSTOP)
@@ -430,8 +432,8 @@ async def test_an_engine_that_was_stopped_counts_as_gone_until_it_goes_on(engine
 
 
 def test_a_double_start_would_be_found() -> None:
-    def log(*verbs: str) -> list[Entry]:
-        return [Entry(float(at), verb, "a", 1, "op") for at, verb in enumerate(verbs)]
+    def log(*verbs: str) -> list[FakeLogEntry]:
+        return [FakeLogEntry(float(at), verb, "a", 1, "op") for at, verb in enumerate(verbs)]
 
     assert started_twice(log("ensure_running", "ensure_no_container", "ensure_running", "end_program", "ensure_running")) == []
     assert started_twice(log("ensure_running", "ensure_no_volume", "ensure_running"))[0].at_s == 2

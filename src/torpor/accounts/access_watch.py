@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from torpor.accounts.callers import Caller
-from torpor.bus.revocations import Revocations, Revoked
+from torpor.bus.revocations import Revocation, Revocations
 from torpor.domain.errors import Refused, Unavailable
 
 ASK_AGAIN_S = 30.0
@@ -18,12 +18,12 @@ ASK_AGAIN_S = 30.0
 
 # Each is one of its kind, whoever it is about.
 @dataclass(eq=False, slots=True)
-class _Watched:
+class _WatchedCaller:
     caller: Caller
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Watching:
+class RevocationWatch:
     def __init__(
         self,
         revocations: Revocations,
@@ -34,7 +34,7 @@ class Watching:
         self._revocations = revocations
         self._recognise_again = recognise_again
         self._ask_again_s = ask_again_s
-        self._watched: set[_Watched] = set()
+        self._watched: set[_WatchedCaller] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -59,15 +59,15 @@ class Watching:
             return True  # nobody can say, and whoever was let in stays until somebody can
 
     @contextlib.contextmanager
-    def _watch(self, caller: Caller) -> Iterator[_Watched]:
-        watched = _Watched(caller)
+    def _watch(self, caller: Caller) -> Iterator[_WatchedCaller]:
+        watched = _WatchedCaller(caller)
         self._watched.add(watched)
         try:
             yield watched
         finally:
             self._watched.discard(watched)
 
-    def _heard(self, revoked: Revoked) -> None:
+    def _heard(self, revoked: Revocation) -> None:
         for watched in self._watched:
             if revoked.concerns(watched.caller.credential_id, watched.caller.user.id):
                 watched.news.set()

@@ -13,8 +13,8 @@ from typing import Any
 
 import structlog
 
-from torpor.accounts.access_watch import Watching
-from torpor.accounts.callers import Caller, How, to_caller
+from torpor.accounts.access_watch import RevocationWatch
+from torpor.accounts.callers import AuthMethod, Caller, to_caller
 from torpor.accounts.passwords import Passwords
 from torpor.accounts.secret import digest, new_token
 from torpor.bus.login_throttle import Throttle, TooManySignIns
@@ -22,19 +22,19 @@ from torpor.bus.revocations import Revocations
 from torpor.domain.access import EVERY_SCOPE, Scope
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.names import is_id
-from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_stranger, admit_user
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_sign_in, admit_user
 from torpor.domain.usernames import check_password, check_username, usernames
-from torpor.store.database import once_more
+from torpor.store.database import retry_deadlock
 from torpor.store.user_store import (
     Account,
+    AuditEntry,
     Credential,
     DoorCode,
-    Entry,
     NewCredential,
     NewUser,
-    PeopleStore,
-    PeopleWriting,
     User,
+    UserStore,
+    UserTransaction,
 )
 
 log = structlog.get_logger()
@@ -56,30 +56,30 @@ LONGEST_SUBJECT = 255
 """As OpenID Connect has it."""
 NAMES_AT_ONCE = 100
 
-BY_SESSION = frozenset({How.SESSION, How.DOOR})
-BY_ANYTHING = frozenset(How)
+BY_SESSION = frozenset({AuthMethod.SESSION, AuthMethod.DOOR})
+BY_ANYTHING = frozenset(AuthMethod)
 
 
-class Same(Enum):
+class Unchanged(Enum):
     SAME = auto()
     """That stays as it is."""
 
 
-SAME = Same.SAME
+SAME = Unchanged.SAME
 
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
     """What an administrator changes at once."""
 
-    is_admin: bool | Same = SAME
-    is_active: bool | Same = SAME
-    max_running: int | Same | None = SAME
-    password: str | Same = SAME
+    is_admin: bool | Unchanged = SAME
+    is_active: bool | Unchanged = SAME
+    max_running: int | Unchanged | None = SAME
+    password: str | Unchanged = SAME
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProviderIdentity:
     """Whom an OIDC provider vouches for."""
 
     issuer: str
@@ -90,7 +90,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ClientInfo:
     """Where a browser is, and what it says it is."""
 
     came_from: str = ""
@@ -100,7 +100,7 @@ class Visit:
 class Accounts:
     def __init__(
         self,
-        store: PeopleStore,
+        store: UserStore,
         revocations: Revocations,
         throttle: Throttle,
         *,
@@ -115,7 +115,7 @@ class Accounts:
         self._throttle = throttle
         self._passwords = passwords or Passwords()
         self._confinement = confinement
-        self._watching = Watching(revocations, self.recognise_again)
+        self._watching = RevocationWatch(revocations, self.recognise_again)
 
     # ── who is asking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,7 +143,7 @@ class Accounts:
 
     # ── sessions ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @once_more
+    @retry_deadlock
     async def sign_in(self, username: str, password: str, *, came_from: str = "", user_agent: str = "") -> str:
         """A new session's token."""
         name = username.strip().lower()
@@ -152,7 +152,7 @@ class Accounts:
         stored = account.password if account is not None and account.user.is_active else None
         checked = await self._passwords.check(password, stored, came_from=came_from)
         if account is None or not checked.is_right:
-            refused = Entry(
+            refused = AuditEntry(
                 "session.refused",
                 username=name,
                 user_id=account.user.id if account is not None else None,
@@ -171,13 +171,13 @@ class Accounts:
                 await writing.set_password(account.user.id, None)
             elif checked.newer is not None:
                 await writing.set_password(account.user.id, checked.newer)
-            token, ended = await self._begin_session(writing, now.user, Visit(came_from, user_agent), "password")
+            token, ended = await self._begin_session(writing, now.user, ClientInfo(came_from, user_agent), "password")
         await self._revocations.revoked(*ended)
         await self._tidy()
         return token
 
-    @once_more
-    async def sign_in_with(self, identity: Identity, *, came_from: str = "", user_agent: str = "") -> str:
+    @retry_deadlock
+    async def sign_in_with(self, identity: ProviderIdentity, *, came_from: str = "", user_agent: str = "") -> str:
         """A new session's token, for somebody a provider vouches for; the first time makes a user of them."""
         if not 1 <= len(identity.subject) <= LONGEST_SUBJECT or not identity.subject.isprintable():
             await self.not_vouched_for("bad_subject", came_from=came_from)
@@ -199,7 +199,7 @@ class Accounts:
                 user = (await writing.change_user(dataclasses.replace(user, is_admin=True))).user
                 detail = {**_told(account.user, user, has_password=False), "by": "oidc"}
                 await writing.audit(_by_itself("user.change", user, came_from, detail))
-            token, ended = await self._begin_session(writing, user, Visit(came_from, user_agent), "oidc")
+            token, ended = await self._begin_session(writing, user, ClientInfo(came_from, user_agent), "oidc")
         await self._revocations.revoked(*ended)
         await self._tidy()
         return token
@@ -211,7 +211,7 @@ class Accounts:
             await writing.create_sign_in_code(digest(code), user.id, lives_s=SIGN_IN_CODE_LIVES_S)
         return code
 
-    @once_more
+    @retry_deadlock
     async def sign_in_by_code(self, code: str, *, came_from: str = "", user_agent: str = "") -> str:
         """A new session's token; Refused `bad_sign_in_link`. The code is used up by this, also when it is refused."""
         token: str | None = None
@@ -220,7 +220,7 @@ class Accounts:
             user_id = await writing.take_sign_in_code(digest(code))
             account = await writing.lock_user(user_id) if user_id is not None else None
             if account is not None and account.user.is_active:
-                token, ended = await self._begin_session(writing, account.user, Visit(came_from, user_agent), "link")
+                token, ended = await self._begin_session(writing, account.user, ClientInfo(came_from, user_agent), "link")
         await self._revocations.revoked(*ended)
         if token is None:
             raise Refused("bad_sign_in_link", "this sign-in link was used already or has expired; sign in with your password")
@@ -234,7 +234,7 @@ class Accounts:
             await self._throttle.admit(name, came_from)
         except TooManySignIns:
             return
-        refused = Entry(
+        refused = AuditEntry(
             "session.refused",
             username=name,
             user_id=user.id if user is not None else None,
@@ -246,17 +246,17 @@ class Accounts:
 
     async def sign_out(self, caller: Caller) -> None:
         """A session ends; a token that a person made for programs does not end by this."""
-        if caller.how is How.SESSION:
+        if caller.how is AuthMethod.SESSION:
             await self.end_session(caller, caller.credential_id)
 
     async def sessions(self, caller: Caller) -> Sequence[Credential]:
-        return await self._store.credentials(caller.user.id, How.SESSION)
+        return await self._store.credentials(caller.user.id, AuthMethod.SESSION)
 
     async def end_session(self, caller: Caller, session_id: str) -> None:
         """One of their own, with every door that was opened by its leave."""
-        await self._end(caller, session_id, How.SESSION, "session.end", f"there is no session {session_id!r} of yours")
+        await self._end(caller, session_id, AuthMethod.SESSION, "session.end", f"there is no session {session_id!r} of yours")
 
-    @once_more
+    @retry_deadlock
     async def end_all(self, caller: Caller, id_or_name: str) -> None:
         """Everything a user is recognised by, tokens as well: what was stolen is worth nothing then.
 
@@ -296,29 +296,29 @@ class Accounts:
             beyond = sorted(set(scopes) - to_caller(account.user, creator).scopes)
             if beyond:
                 raise Refused("scope_missing", f"a token cannot make one that may more than itself: {', '.join(beyond)}")
-            if len(await writing.credentials(caller.user.id, How.TOKEN)) >= TOKENS_AT_MOST:
+            if len(await writing.credentials(caller.user.id, AuthMethod.TOKEN)) >= TOKENS_AT_MOST:
                 raise Refused("too_many_tokens", f"a user has at most {TOKENS_AT_MOST} tokens; revoke one that is not used")
             new = NewCredential(
                 caller.user.id,
-                How.TOKEN,
+                AuthMethod.TOKEN,
                 label,
                 digest(secret),
                 scopes=frozenset(scopes),
                 made_from=caller.came_from,
                 lives_s=lives_s,
-                until=creator.expires_at if caller.how is How.TOKEN else None,
-                creator_id=creator.id if caller.how is How.TOKEN else None,
+                until=creator.expires_at if caller.how is AuthMethod.TOKEN else None,
+                creator_id=creator.id if caller.how is AuthMethod.TOKEN else None,
             )
             made = await writing.create_credential(new)
             await writing.audit(caller.entry("token.create", detail={"id": made.id, "label": label, "scopes": sorted(scopes)}))
         return made, secret
 
     async def tokens(self, caller: Caller) -> Sequence[Credential]:
-        return await self._store.credentials(caller.user.id, How.TOKEN)
+        return await self._store.credentials(caller.user.id, AuthMethod.TOKEN)
 
     async def revoke(self, caller: Caller, token_id: str) -> None:
         """One of their own, with every token that was created with it."""
-        await self._end(caller, token_id, How.TOKEN, "token.revoke", f"there is no token {token_id!r} of yours")
+        await self._end(caller, token_id, AuthMethod.TOKEN, "token.revoke", f"there is no token {token_id!r} of yours")
 
     # ── users ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -353,7 +353,7 @@ class Accounts:
             await writing.audit(caller.entry("user.create", detail=detail))
         return made
 
-    @once_more
+    @retry_deadlock
     async def change_user(self, caller: Caller, id_or_name: str, change: UserChange) -> Account:
         """Whoever may not come in any more, or has another password, is gone from everywhere at once.
 
@@ -362,7 +362,7 @@ class Accounts:
         """
         user_id = (await self.user(id_or_name)).user.id
         hashed: str | None = None
-        if not isinstance(change.password, Same):
+        if not isinstance(change.password, Unchanged):
             hashed = await self._passwords.hash(check_password(change.password))
         async with self._store.writing() as writing:
             administrators = await writing.lock_administrators()
@@ -390,11 +390,11 @@ class Accounts:
             await self._revocations.of_user(user_id)
         return after
 
-    @once_more
+    @retry_deadlock
     async def change_password(self, caller: Caller, old: str | None, new: str, *, ends_tokens: bool = False) -> None:
         """Their own; every other session of theirs ends. `old` is not asked for where there is none."""
         # Where no old one is asked for, a program could make itself a person by setting the first.
-        if caller.how is not How.SESSION:
+        if caller.how is not AuthMethod.SESSION:
             raise Refused("forbidden", "a password is set by whoever is signed in, not by a token")
         check_password(new)
         name = caller.user.username
@@ -420,10 +420,10 @@ class Accounts:
 
     # ── doors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @once_more
+    @retry_deadlock
     async def door_code(self, caller: Caller, workspace_id: str, nonce_digest: bytes) -> str:
         """A code by which the browser that holds the nonce may come in at this workspace's host: once, within seconds."""
-        if caller.how is not How.SESSION:
+        if caller.how is not AuthMethod.SESSION:
             raise Refused("unauthorized", "a workspace's door is opened by a session; programs bring their token along")
         code = new_token()
         async with self._store.writing() as writing:
@@ -433,7 +433,7 @@ class Accounts:
                 raise _unknown()
         return code
 
-    @once_more
+    @retry_deadlock
     async def redeem(
         self, code: str, nonce: str, workspace_id: str, *, came_from: str = "", user_agent: str = ""
     ) -> tuple[str, Caller]:
@@ -476,7 +476,7 @@ class Accounts:
             async with self._store.writing() as writing:
                 await writing.create_user(new)
                 admit_user(*await self._users_and_confinements(writing), failed=f"user {username!r} was not created")
-                await writing.audit(Entry("user.create", username=username, how="SYSTEM", detail={"username": username}))
+                await writing.audit(AuditEntry("user.create", username=username, how="SYSTEM", detail={"username": username}))
             account = await self._store.by_name(username)
         assert account is not None, "just created, or there before"
         return account.user
@@ -495,10 +495,10 @@ class Accounts:
         except TooManySignIns as refused:
             # The others are more of the same, and would fill the log.
             if refused.is_news:
-                await self._store.audit(Entry("session.refused", username=name, came_from=came_from, outcome=refused.code))
+                await self._store.audit(AuditEntry("session.refused", username=name, came_from=came_from, outcome=refused.code))
             raise
 
-    async def _users_and_confinements(self, writing: PeopleWriting) -> tuple[int, Sequence[ControllerConfinement]]:
+    async def _users_and_confinements(self, writing: UserTransaction) -> tuple[int, Sequence[ControllerConfinement]]:
         """After the user was written, so that the count is the one that is about to be."""
         users, confinements = await writing.users_and_confinements()
         return users, [self._confinement, *confinements]
@@ -510,12 +510,14 @@ class Accounts:
         except Unavailable as out:
             log.warning("expired_not_deleted", why=out.message)
 
-    async def _begin_session(self, writing: PeopleWriting, user: User, visit: Visit, by: str) -> tuple[str, frozenset[str]]:
+    async def _begin_session(
+        self, writing: UserTransaction, user: User, visit: ClientInfo, by: str
+    ) -> tuple[str, frozenset[str]]:
         """A new session's token, and what had to make room for it."""
         token = new_token()
         new = NewCredential(
             user.id,
-            How.SESSION,
+            AuthMethod.SESSION,
             "session",
             digest(token),
             made_from=visit.came_from,
@@ -524,11 +526,11 @@ class Accounts:
         )
         made = await writing.create_credential(new)
         ended = await writing.end_oldest_sessions(user.id, keep=SESSIONS_AT_MOST)
-        begun = Caller(user, How.SESSION, made.id, EVERY_SCOPE, made.label, came_from=visit.came_from)
+        begun = Caller(user, AuthMethod.SESSION, made.id, EVERY_SCOPE, made.label, came_from=visit.came_from)
         await writing.audit(begun.entry("session.begin", detail={"by": by, "user_agent": new.user_agent}))
         return token, ended
 
-    async def _of(self, identity: Identity) -> Account:
+    async def _of(self, identity: ProviderIdentity) -> Account:
         """Never somebody else's user, whatever their name is."""
         known = await self._store.by_subject(identity.issuer, identity.subject)
         if known is not None:
@@ -538,9 +540,9 @@ class Accounts:
             async with self._store.writing() as writing:
                 made = await writing.create_user(new)
                 if made is not None:
-                    admit_stranger(*await self._users_and_confinements(writing))
+                    admit_sign_in(*await self._users_and_confinements(writing))
                     detail = {"user_id": made.user.id, "username": name, "issuer": identity.issuer}
-                    await writing.audit(Entry("user.create", username=name, how="SYSTEM", detail=detail))
+                    await writing.audit(AuditEntry("user.create", username=name, how="SYSTEM", detail=detail))
             # The same person may have come twice at once.
             known = made or await self._store.by_subject(identity.issuer, identity.subject)
             if known is not None:
@@ -557,15 +559,15 @@ class Accounts:
                 if name not in taken:
                     yield name
 
-    @once_more
-    async def _end(self, caller: Caller, credential_id: str, how: How, action: str, unknown: str) -> None:
+    @retry_deadlock
+    async def _end(self, caller: Caller, credential_id: str, how: AuthMethod, action: str, unknown: str) -> None:
         if not is_id(credential_id):
             raise Refused("not_found", unknown, kind=how.lower())
         async with self._store.writing() as writing:
             ended = await writing.end(caller.user.id, credential_id, how)
             if ended is None:
                 raise Refused("not_found", unknown, kind=how.lower())
-            also = [one for one in ended.ids if one != credential_id] if how is How.TOKEN else []
+            also = [one for one in ended.ids if one != credential_id] if how is AuthMethod.TOKEN else []
             detail = {"id": credential_id, "label": ended.label, **({"also_revoked": also} if also else {})}
             await writing.audit(caller.entry(action, detail=detail))
         await self._revocations.revoked(*ended.ids)
@@ -573,7 +575,9 @@ class Accounts:
 
 def _changed(user: User, change: UserChange) -> User:
     said: dict[str, Any] = {
-        name: value for name in ("is_admin", "is_active", "max_running") if not isinstance(value := getattr(change, name), Same)
+        name: value
+        for name in ("is_admin", "is_active", "max_running")
+        if not isinstance(value := getattr(change, name), Unchanged)
     }
     return dataclasses.replace(user, **said)
 
@@ -588,9 +592,9 @@ def _told(before: User, after: User, *, has_password: bool) -> dict[str, Any]:
     return {"user_id": before.id, "username": before.username, **changes, **({"password": True} if has_password else {})}
 
 
-def _by_itself(action: str, user: User, came_from: str, detail: dict[str, Any]) -> Entry:
+def _by_itself(action: str, user: User, came_from: str, detail: dict[str, Any]) -> AuditEntry:
     """What happened to somebody without anybody's asking for it."""
-    return Entry(action, username=user.username, user_id=user.id, how="SYSTEM", came_from=came_from, detail=detail)
+    return AuditEntry(action, username=user.username, user_id=user.id, how="SYSTEM", came_from=came_from, detail=detail)
 
 
 def _not_any_more() -> Refused:

@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Any
 
 from torpor.domain.access import EVERY_SCOPE, Scope
-from torpor.store.user_store import Credential, Entry, User
+from torpor.store.user_store import AuditEntry, Credential, User
 
 
-class How(StrEnum):
+class AuthMethod(StrEnum):
     """By what somebody is recognised."""
 
     SESSION = "SESSION"
@@ -24,7 +24,7 @@ class How(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Caller:
     user: User
-    how: How
+    how: AuthMethod
     credential_id: str
     scopes: frozenset[Scope]
     label: str
@@ -56,14 +56,14 @@ class Caller:
         workspace_id: str | None = None,
         workspace: str = "",
         detail: Mapping[str, Any] | None = None,
-    ) -> Entry:
+    ) -> AuditEntry:
         """The line of the audit log that tells of something this caller did."""
-        return Entry(
+        return AuditEntry(
             action,
             username=self.user.username,
             user_id=self.user.id,
             how=self.how,
-            token_label=self.label if self.how is How.TOKEN else "",
+            token_label=self.label if self.how is AuthMethod.TOKEN else "",
             came_from=self.came_from,
             workspace_id=workspace_id,
             workspace=workspace,
@@ -73,13 +73,13 @@ class Caller:
 
 
 def to_caller(user: User, credential: Credential, *, came_from: str = "") -> Caller:
-    how = How(credential.kind)
+    how = AuthMethod(credential.kind)
     return Caller(
         user=user,
         how=how,
         credential_id=credential.id,
         # A scope that a newer version made and this one does not know grants nothing here.
-        scopes=frozenset(map(Scope, KNOWN_SCOPES & set(credential.scopes))) if how is How.TOKEN else EVERY_SCOPE,
+        scopes=frozenset(map(Scope, KNOWN_SCOPES & set(credential.scopes))) if how is AuthMethod.TOKEN else EVERY_SCOPE,
         label=credential.label,
         came_from=came_from,
         workspace_id=credential.workspace_id,

@@ -6,18 +6,18 @@ from torpor.accounts.passwords import Passwords
 from torpor.domain.errors import Refused
 from torpor.domain.unconfined import admit_user
 from torpor.domain.usernames import check_username
-from torpor.store.database import once_more
-from torpor.store.user_store import Entry, NewUser, PeopleStore
+from torpor.store.database import retry_deadlock
+from torpor.store.user_store import AuditEntry, NewUser, UserStore
 
 
 class FirstAdmin:
     """For an operator who has the address of the database: there is no caller yet whose rights could be checked."""
 
-    def __init__(self, store: PeopleStore, passwords: Passwords | None = None) -> None:
+    def __init__(self, store: UserStore, passwords: Passwords | None = None) -> None:
         self._store = store
         self._passwords = passwords or Passwords()
 
-    @once_more
+    @retry_deadlock
     async def create(self, username: str) -> str:
         """The one-time password of this administrator; Refused `admin_exists` where there is an administrator.
 
@@ -46,7 +46,7 @@ class FirstAdmin:
             admit_user(*await writing.users_and_confinements(), failed=failed)
             detail = {"user_id": account.user.id, "username": username, "is_admin": True, "password": "one-time"}
             action = "user.change" if made is None else "user.create"
-            await writing.audit(Entry(action, username=username, how="SYSTEM", detail=detail))
+            await writing.audit(AuditEntry(action, username=username, how="SYSTEM", detail=detail))
         return password
 
 

@@ -20,8 +20,8 @@ from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
 from joserfc.jwk import Key, KeySet, import_key
 from joserfc.jws import JWSRegistry, extract_compact
 
-from torpor.accounts.accounts import Identity
-from torpor.accounts.provider import Begun, ProviderOptions
+from torpor.accounts.accounts import ProviderIdentity
+from torpor.accounts.provider import AuthorizationRequest, ProviderOptions
 from torpor.domain.errors import Refused, Unavailable
 
 log = structlog.get_logger()
@@ -48,16 +48,16 @@ class OpenIdProvider:
         self._keys: KeySet | None = None
         self._keys_again_at = float("-inf")
 
-    async def begin(self) -> Begun:
+    async def begin(self) -> AuthorizationRequest:
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         async with self._client() as client:
             metadata = await self._described(client)
             url, _ = client.create_authorization_url(
                 metadata["authorization_endpoint"], state=state, code_verifier=verifier, nonce=nonce
             )
-        return Begun(url, state, nonce, verifier)
+        return AuthorizationRequest(url, state, nonce, verifier)
 
-    async def vouch(self, code: str, *, nonce: str, verifier: str) -> Identity:
+    async def vouch(self, code: str, *, nonce: str, verifier: str) -> ProviderIdentity:
         """Whom it vouches for; Refused `sign_in_refused` when it does not."""
         async with self._client() as client:
             metadata = await self._described(client)
@@ -66,7 +66,7 @@ class OpenIdProvider:
             if not _names(claims):
                 claims = {**await self._profile(client, metadata, claims["sub"]), **claims}
         verified = {str(claims["email"])} if claims.get("email") and claims.get("email_verified") is True else set()
-        return Identity(
+        return ProviderIdentity(
             # Whether it ends in a slash is nobody's choice twice.
             issuer=self.options.issuer.rstrip("/"),
             subject=claims["sub"],

@@ -14,7 +14,7 @@ from typing import TypeVar
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
-from torpor.bus.login_throttle import place
+from torpor.bus.login_throttle import address_group
 from torpor.domain.errors import Refused
 
 Answer = TypeVar("Answer")
@@ -26,7 +26,7 @@ AGAIN_S = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class PasswordCheck:
     is_right: bool
     newer: str | None = None
     """The same password under today's parameters, where it was hashed under others."""
@@ -44,13 +44,13 @@ class Passwords:
         async with self._at_work:
             return await asyncio.to_thread(self._hash.hash, password)
 
-    async def check(self, password: str, stored: str | None, *, came_from: str = "") -> Checked:
+    async def check(self, password: str, stored: str | None, *, came_from: str = "") -> PasswordCheck:
         """`stored`: None where there is nothing that it could match."""
         is_right, newer = await self._work(lambda: self._hash.verify_and_update(password, stored or self._nobody), came_from)
-        return Checked(True, newer) if is_right and stored is not None else Checked(False)
+        return PasswordCheck(True, newer) if is_right and stored is not None else PasswordCheck(False)
 
     async def _work(self, work: Callable[[], Answer], came_from: str) -> Answer:
-        here = place(came_from)
+        here = address_group(came_from)
         if self._waiting.total() >= WAITING_AT_MOST or self._waiting[here] >= WAITING_FROM_ONE_ADDRESS:
             raise Refused("too_many_sign_ins", "too many people sign in just now; try again in a moment", retry_after_s=AGAIN_S)
         self._waiting[here] += 1

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from torpor.accounts.accounts import Identity
+from torpor.accounts.accounts import ProviderIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class AuthorizationRequest:
     """Where a browser is sent, and what it must keep until it comes back."""
 
     url: str
@@ -36,11 +36,11 @@ class Provider(Protocol):
     @property
     def options(self) -> ProviderOptions: ...
 
-    async def begin(self) -> Begun:
+    async def begin(self) -> AuthorizationRequest:
         """Unavailable when it cannot be asked."""
         ...
 
-    async def vouch(self, code: str, *, nonce: str, verifier: str) -> Identity:
+    async def vouch(self, code: str, *, nonce: str, verifier: str) -> ProviderIdentity:
         """Whom it vouches for; Refused `sign_in_refused` when it does not."""
         ...
 

@@ -18,23 +18,23 @@ from torpor import __version__, metrics
 from torpor.accounts import Accounts
 from torpor.accounts.provider import Provider
 from torpor.api.audit import audit_routes
-from torpor.api.authentication import Door
-from torpor.api.bodies import ShortBodies
-from torpor.api.events import Events, event_routes
+from torpor.api.authentication import Authenticator
+from torpor.api.bodies import BodyLimitMiddleware
+from torpor.api.events import EventSources, event_routes
 from torpor.api.exec_stream import exec_routes
-from torpor.api.gc import Collecting, gc_routes
+from torpor.api.gc import GcSources, gc_routes
 from torpor.api.headers import SecurityHeaders
 from torpor.api.installation import confinement_routes
 from torpor.api.leases import lease_routes
 from torpor.api.oidc import oidc_routes
-from torpor.api.openapi import describe
+from torpor.api.openapi import describe_openapi
 from torpor.api.reference import reference_page
 from torpor.api.refusals import is_for_a_person, no_such_page, problem, translate_refusals
-from torpor.api.route_access import V1, Ruled
+from torpor.api.route_access import V1, RuleCheck
 from torpor.api.sessions import session_routes
 from torpor.api.shares import share_routes
 from torpor.api.shell import shell_routes
-from torpor.api.sign_in_grant import knocking_routes
+from torpor.api.sign_in_grant import sign_in_grant_routes
 from torpor.api.sign_in_link import sign_in_link_routes
 from torpor.api.tokens import token_routes
 from torpor.api.users import user_routes
@@ -53,7 +53,7 @@ class Health:
     coordinator: Callable[[], Awaitable[dict[str, Any]]]
 
 
-class Platform(FastAPI):
+class PlatformApp(FastAPI):
     """Says what every answer says also where something broke: the framework tells that outside of all middleware."""
 
     def __init__(self, *, hosts: Hosts, **said: Any) -> None:
@@ -71,13 +71,13 @@ def make_app(
     health: Health,
     *,
     hosts: Hosts,
-    events: Events,
-    gc: Collecting,
+    events: EventSources,
+    gc: GcSources,
     provider: Provider | None = None,
 ) -> FastAPI:
     """`provider`: somebody else that people may sign in with."""
-    ruled = Ruled()
-    app = Platform(
+    ruled = RuleCheck()
+    app = PlatformApp(
         hosts=hosts,
         title="Torpor",
         version=__version__,
@@ -86,8 +86,8 @@ def make_app(
         redoc_url=None,
         dependencies=[Depends(ruled)],
     )
-    app.state.door = door = Door(accounts, hosts)
-    app.add_middleware(ShortBodies, guard=ruled)
+    app.state.door = door = Authenticator(accounts, hosts)
+    app.add_middleware(BodyLimitMiddleware, guard=ruled)
     translate_refusals(app)
     for router in (
         session_routes(accounts, oidc_name=provider.options.name if provider is not None else None),
@@ -105,13 +105,13 @@ def make_app(
     ):
         app.include_router(router, prefix=V1)
     app.include_router(_health(health))
-    app.include_router(knocking_routes(accounts, wishes))
+    app.include_router(sign_in_grant_routes(accounts, wishes))
     app.include_router(sign_in_link_routes(accounts))
     if provider is not None:
         app.include_router(oidc_routes(accounts, provider))
     app.include_router(_pages(lambda: app.openapi()))
     ruled.learn(app)
-    app.openapi = cache(lambda: describe(app, cookie=door.cookie))  # type: ignore[method-assign]
+    app.openapi = cache(lambda: describe_openapi(app, cookie=door.cookie))  # type: ignore[method-assign]
     return app
 
 

@@ -13,7 +13,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from torpor.accounts import Accounts, Caller, How
+from torpor.accounts import Accounts, AuthMethod, Caller
 from torpor.domain.errors import Refused
 from torpor.domain.hostnames import LOOPBACK, Hosts
 
@@ -23,7 +23,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Authenticator:
     accounts: Accounts
     hosts: Hosts
 
@@ -33,7 +33,7 @@ class Door:
 
     async def recognise(self, connection: HTTPConnection) -> Caller:
         token, how = self._shown(connection)
-        caller = await self.accounts.recognise(token, came_from=came_from(connection))
+        caller = await self.accounts.recognise(token, came_from=client_address(connection))
         # A session's secret is no token for programs, and a workspace's door opens nothing here.
         if caller.how is not how:
             raise Refused("unauthorized", f"this is no {how.lower()}; sign in, or send Authorization: Bearer TOKEN")
@@ -45,10 +45,10 @@ class Door:
         if not cookie:
             return None
         try:
-            caller = await self.accounts.recognise(cookie[:LONGEST_TOKEN], came_from=came_from(connection))
+            caller = await self.accounts.recognise(cookie[:LONGEST_TOKEN], came_from=client_address(connection))
         except Refused:
             return None
-        return caller if caller.how is How.SESSION else None
+        return caller if caller.how is AuthMethod.SESSION else None
 
     def refuse_cross_site(self, connection: HTTPConnection) -> None:
         """A cookie travels with requests that other sites make, a workspace's own pages among them. For changes and for sockets
@@ -57,7 +57,7 @@ class Door:
         is_safe = not is_socket and connection.scope["method"] in SAFE
         origin = connection.headers.get("origin")
         if origin is not None and not is_safe:
-            if not is_ours(origin, self.hosts):
+            if not is_own_origin(origin, self.hosts):
                 raise Refused("cross_site", f"a request from {origin} may not act as the user signed in here")
         # A browser always says where a socket comes from; for the rest there are some that say it in another way.
         elif is_socket or connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
@@ -78,21 +78,21 @@ class Door:
     def show_out(self, response: Response) -> None:
         response.delete_cookie(self.cookie, path="/", secure=self.hosts.is_secure, httponly=True, samesite="lax")
 
-    def _shown(self, connection: HTTPConnection) -> tuple[str, How]:
+    def _shown(self, connection: HTTPConnection) -> tuple[str, AuthMethod]:
         header = connection.headers.get("authorization")
         if header is not None:
             scheme, _, token = header.partition(" ")
             if scheme.lower() != "bearer" or not token.strip():
                 raise Refused("unauthorized", "the Authorization header must read: Bearer TOKEN")
-            return token.strip()[:LONGEST_TOKEN], How.TOKEN
+            return token.strip()[:LONGEST_TOKEN], AuthMethod.TOKEN
         cookie = connection.cookies.get(self.cookie)
         if not cookie:
             raise Refused("unauthorized", "sign in first, or send Authorization: Bearer TOKEN (see credentials.json)")
         self.refuse_cross_site(connection)
-        return cookie[:LONGEST_TOKEN], How.SESSION
+        return cookie[:LONGEST_TOKEN], AuthMethod.SESSION
 
 
-def is_ours(origin: str, hosts: Hosts) -> bool:
+def is_own_origin(origin: str, hosts: Hosts) -> bool:
     """Whether a page of the platform itself says so. Where that is on the loopback, its other names are good as well."""
     try:
         said, ours = _origin(origin), _origin(hosts.base_url)
@@ -110,7 +110,7 @@ def _origin(text: str) -> tuple[str, str, int]:
     return parts.scheme, host, parts.port or DEFAULT_PORTS[parts.scheme]
 
 
-def came_from(connection: HTTPConnection) -> str:
+def client_address(connection: HTTPConnection) -> str:
     """The address the front was asked from: the front says it last, and lets nobody else say it. Empty where nobody does."""
     said = connection.headers.getlist("x-forwarded-for")
     last = said[-1].rpartition(",")[2].strip() if said else connection.client.host if connection.client else ""
@@ -124,12 +124,12 @@ def user_agent(connection: HTTPConnection) -> str:
     return connection.headers.get("user-agent", "")
 
 
-def door_of(connection: HTTPConnection) -> Door:
-    door: Door = connection.app.state.door
+def door_of(connection: HTTPConnection) -> Authenticator:
+    door: Authenticator = connection.app.state.door
     return door
 
 
-async def asking(connection: HTTPConnection) -> Caller:
+async def current_caller(connection: HTTPConnection) -> Caller:
     """Who makes this call; looked up once, by whoever wants to know first."""
     known: Caller | None = getattr(connection.state, "caller", None)
     if known is None:
@@ -137,4 +137,4 @@ async def asking(connection: HTTPConnection) -> Caller:
     return known
 
 
-Asking = Annotated[Caller, Depends(asking)]
+Asking = Annotated[Caller, Depends(current_caller)]

@@ -37,7 +37,7 @@ Guard = Callable[[HTTPConnection], Awaitable[None]]
 """Returns when the caller may make this call; Refused or Unavailable when not."""
 
 
-class ShortBodies:
+class BodyLimitMiddleware:
     """Around the whole app, in plain ASGI. A body that says that it is too long is refused before any of it is read."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
@@ -48,8 +48,8 @@ class ShortBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        longest = longest_bytes(scope["path"])
-        if _said_bytes(scope) > longest:
+        longest = max_body_bytes(scope["path"])
+        if _content_length(scope) > longest:
             await problem(413, "too_large", _too_long(longest))(scope, receive, send)
             return
         body = _Body(scope, receive, longest, self._guard)
@@ -88,7 +88,7 @@ class _Body:
         self._is_whole = not message.get("more_body", False)
         if self._is_whole:
             parts, self._parts = self._parts, []
-            if why_not := why_not_parsed(b"".join(parts)):
+            if why_not := body_fault(b"".join(parts)):
                 raise HTTPException(400, why_not)
         return message
 
@@ -100,13 +100,13 @@ class _Body:
             raise HTTPException(401) from error
 
 
-def longest_bytes(path: str) -> int:
+def max_body_bytes(path: str) -> int:
     if path == f"{V1}/login":
         return LONGEST_SIGN_IN_BYTES
     return LONGEST_EXEC_BYTES if path.startswith(f"{V1}/workspaces/") and path.endswith("/exec") else LONGEST_BYTES
 
 
-def why_not_parsed(body: bytes) -> str | None:
+def body_fault(body: bytes) -> str | None:
     """Why a body is refused without parsing it; None: parsing it takes a few milliseconds at most."""
     if json.detect_encoding(body) != "utf-8":
         return "the body of a call is JSON in UTF-8"
@@ -128,6 +128,6 @@ def _too_long(longest: int) -> str:
     return f"the body of this call has at most {longest} bytes"
 
 
-def _said_bytes(scope: Scope) -> int:
+def _content_length(scope: Scope) -> int:
     """Servers let nothing else through than a number."""
     return max((int(value) for name, value in scope["headers"] if name == b"content-length"), default=0)

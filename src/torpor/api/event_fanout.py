@@ -16,11 +16,11 @@ import structlog
 
 from torpor import metrics
 from torpor.domain.errors import Unavailable
-from torpor.domain.events import OF_ANY_WORKSPACE, EventKind, Told, from_message
+from torpor.domain.events import OF_ANY_WORKSPACE, EventKind, EventMessage, from_message
 from torpor.domain.records import Workspace
-from torpor.loops import Loop, together
+from torpor.loops import Loop, run_until_first_ends
 from torpor.ports import Feed
-from torpor.store.events import ALL, EventStore, Shown, Sight, tellable
+from torpor.store.events import ALL, EventFilter, EventStore, WorkspaceSnapshot, event_messages
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ def frame(body: Mapping[str, Any]) -> bytes:
     return f"id: {body['id']}\nevent: {body['event']}\ndata: {json.dumps(body)}\n\n".encode()
 
 
-async def in_parts(bodies: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
+async def split_into_chunks(bodies: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
     """Framed, so many at once that the others get their turn in between."""
     part: list[bytes] = []
     for body in bodies:
@@ -55,7 +55,7 @@ async def in_parts(bodies: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
         yield b"".join(part)
 
 
-class Stream:
+class EventStream:
     """What waits to be sent to one client, in order, once it has caught up."""
 
     def __init__(self, username: str = "") -> None:
@@ -73,20 +73,20 @@ class Stream:
         """Everything up to this event was sent."""
         self._reached = after
 
-    def show(self, shown: Shown) -> Workspace:
+    def show(self, shown: WorkspaceSnapshot) -> Workspace:
         """It is told how this one stands. What led there may still come as an event, and is no news then."""
         if shown.seq:
             self._shown[shown.workspace.id] = shown.seq
         return shown.workspace
 
-    def is_news(self, told: Told) -> bool:
+    def is_news(self, told: EventMessage) -> bool:
         if told.seq <= self._shown.get(told.workspace_id, 0):
             return False
         # From here on everything is.
         self._shown.pop(told.workspace_id, None)
         return True
 
-    def offer(self, told: Told, framed: bytes) -> None:
+    def offer(self, told: EventMessage, framed: bytes) -> None:
         if self._reached is None or told.id <= self._reached or self.is_ended:
             return
         if len(self._waiting) >= STREAM_HOLDS or self._waiting_bytes >= STREAM_HOLDS_BYTES:
@@ -133,7 +133,7 @@ def _of_user(username: str) -> str:
     return f"user:{username}"
 
 
-def _followed(sight: Sight) -> str:
+def _followed(sight: EventFilter) -> str:
     if sight.workspace_id is not None:
         return _of_workspace(sight.workspace_id)
     return _of_user(sight.username) if sight.username is not None else EVERYTHING
@@ -147,11 +147,11 @@ class EventFeed:
         self._cursor: int | None = None
         """Everything up to this event was handed out; None: it is not known yet where we stand."""
         self._installation: str | None = None
-        self._streams: dict[str, set[Stream]] = {}
+        self._streams: dict[str, set[EventStream]] = {}
         """By whom or what they follow (`_of_workspace`, `_of_user`, `EVERYTHING`)."""
         self._guests: dict[str, dict[asyncio.Event, str]] = {}
         """What wakes those who are served by a workspace in another way, by workspace, and who each of them is."""
-        self._inbox: deque[Told] = deque()
+        self._inbox: deque[EventMessage] = deque()
         self._inbox_bytes = 0
         self._has_gap = True
         self._warn_at = 0.0
@@ -168,7 +168,7 @@ class EventFeed:
         return self._cursor
 
     @contextlib.contextmanager
-    def open(self, sight: Sight, stream: Stream) -> Iterator[None]:
+    def open(self, sight: EventFilter, stream: EventStream) -> Iterator[None]:
         """From here on it is counted and can be ended; what it hears begins where it goes live."""
         followed = _followed(sight)
         among = self._streams.setdefault(followed, set())
@@ -199,7 +199,7 @@ class EventFeed:
     async def run(self) -> None:
         """Until cancelled; then every stream ends."""
         try:
-            await together(
+            await run_until_first_ends(
                 Loop("event-feed", self._turn, interval_s=POLL_S, retry_s=RETRY_S, wake=self._wake).run(),
                 self._feed.listen(OF_ANY_WORKSPACE, self._heard, self._missed, name="event-messages"),
             )
@@ -278,7 +278,7 @@ class EventFeed:
             self._cursor = later.last_id
             self._end_all()
             return
-        for number, told in enumerate(tellable(later.events, self._encode), start=1):
+        for number, told in enumerate(event_messages(later.events, self._encode), start=1):
             self._hand_out(told)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -286,7 +286,7 @@ class EventFeed:
         if later.reached < later.last_id:
             self._missed()
 
-    def _hand_out(self, told: Told) -> None:
+    def _hand_out(self, told: EventMessage) -> None:
         if told.id <= self.cursor:
             return
         if told.unshared:
@@ -302,7 +302,7 @@ class EventFeed:
         # Last: what could not be handed out is read from the database.
         self._cursor = told.id
 
-    def _end_unshared(self, told: Told) -> None:
+    def _end_unshared(self, told: EventMessage) -> None:
         """It is no longer theirs to see. They come again, and are told what is."""
         for news, username in self._guests.get(told.workspace_id, {}).items():
             if username in told.unshared:

@@ -21,15 +21,15 @@ from starlette.types import Receive, Scope, Send
 from torpor.accounts import Accounts, Caller
 from torpor.api import wire
 from torpor.api.authentication import Asking
-from torpor.api.event_fanout import PAGE, EventFeed, Stream, frame, in_parts
+from torpor.api.event_fanout import PAGE, EventFeed, EventStream, frame, split_into_chunks
 from torpor.api.staying import until_refused
 from torpor.domain.errors import Refused, Unavailable
-from torpor.domain.events import BEGINNING, EventKind, body
+from torpor.domain.events import BEGINNING, EventKind, event_body
 from torpor.domain.hostnames import Hosts
 from torpor.domain.records import Workspace
-from torpor.loops import abandon, stop
+from torpor.loops import abandon_tasks, stop
 from torpor.service.wishes import Wishes
-from torpor.store.events import ALL, EventStore, Later, Sight, tellable
+from torpor.store.events import ALL, EventFilter, EventPage, EventStore, event_messages
 from torpor.store.user_store import User
 
 log = structlog.get_logger()
@@ -54,7 +54,7 @@ class EventStreamResponse(StreamingResponse):
     def __init__(
         self,
         parts: AsyncGenerator[bytes],
-        stream: Stream,
+        stream: EventStream,
         *,
         until_ended: Callable[[], Awaitable[None]],
         on_end: Callable[[], None],
@@ -76,7 +76,7 @@ class EventStreamResponse(StreamingResponse):
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._on_end()
-            await stop(sending, leaving, watching, past_deadline=abandon)
+            await stop(sending, leaving, watching, past_deadline=abandon_tasks)
         if not sending.cancelled():
             sending.result()
 
@@ -97,7 +97,7 @@ class EventStreamResponse(StreamingResponse):
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class EventSources:
     """What the routes need."""
 
     store: EventStore
@@ -105,9 +105,9 @@ class Events:
     heartbeat_s: float
 
 
-def event_routes(events: Events, wishes: Wishes, accounts: Accounts, *, hosts: Hosts) -> APIRouter:
+def event_routes(events: EventSources, wishes: Wishes, accounts: Accounts, *, hosts: Hosts) -> APIRouter:
     router = APIRouter(tags=["events"])
-    followed = _Followed(events, wishes, accounts, hosts)
+    followed = _EventStreams(events, wishes, accounts, hosts)
     described: dict[int | str, dict[str, Any]] = {200: {"model": wire.EventOut, "description": "Each event's data."}}
     Since = Annotated[str | None, Header(alias="Last-Event-ID")]  # noqa: N806 - a type
     SinceToo = Annotated[str | None, Query(alias="last_event_id")]  # noqa: N806 - a type
@@ -115,13 +115,13 @@ def event_routes(events: Events, wishes: Wishes, accounts: Accounts, *, hosts: H
     @router.get("/events", status_code=200, response_class=EventStreamResponse, responses=described)
     async def follow_all(caller: Asking, since: Since = None, since_too: SinceToo = None) -> StreamingResponse:
         """Everything that the caller may see."""
-        sight = ALL if caller.is_admin else Sight(owner_id=caller.user.id, username=caller.user.username)
+        sight = ALL if caller.is_admin else EventFilter(owner_id=caller.user.id, username=caller.user.username)
         return await followed.by(caller, sight, _event_id(since or since_too))
 
     @router.get("/workspaces/{workspace}/events", status_code=200, response_class=EventStreamResponse, responses=described)
     async def follow(workspace: str, caller: Asking, since: Since = None, since_too: SinceToo = None) -> StreamingResponse:
         found = await wishes.find(caller, workspace)
-        sight = Sight(workspace_id=found.id, username=caller.user.username)
+        sight = EventFilter(workspace_id=found.id, username=caller.user.username)
         return await followed.by(caller, sight, _event_id(since or since_too))
 
     return router
@@ -136,18 +136,18 @@ def _event_id(said: str | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _StreamStart:
     """What is sent first, and where that leads."""
 
     framed: bytes
     reached: int | None
     """None: what was missed is not kept; how everything stands must follow."""
-    later: Later | None = None
+    later: EventPage | None = None
     """What was missed; it follows."""
 
 
-class _Followed:
-    def __init__(self, events: Events, wishes: Wishes, accounts: Accounts, hosts: Hosts) -> None:
+class _EventStreams:
+    def __init__(self, events: EventSources, wishes: Wishes, accounts: Accounts, hosts: Hosts) -> None:
         self._store = events.store
         self._feed = events.feed
         self._heartbeat_s = events.heartbeat_s
@@ -157,10 +157,10 @@ class _Followed:
         self._reading = asyncio.Semaphore(READING_AT_ONCE)
         self._streams_of: Counter[str] = Counter()
 
-    async def by(self, caller: Caller, sight: Sight, since: int | None) -> EventStreamResponse:
+    async def by(self, caller: Caller, sight: EventFilter, since: int | None) -> EventStreamResponse:
         # Asked before the answer begins: what is refused or out of reach is then said as such.
         _ = self._feed.cursor
-        stream = Stream(caller.user.username)
+        stream = EventStream(caller.user.username)
         begun = await (self._as_it_stands(sight, stream) if since is None else self._since(since, sight))
         # Whatever is taken from now on comes as an event after those that were read; what was taken before shows here.
         await self._look(caller, sight)
@@ -172,12 +172,12 @@ class _Followed:
             on_end=lambda: self._miss(caller.user),
         )
 
-    async def _look(self, caller: Caller, sight: Sight) -> None:
+    async def _look(self, caller: Caller, sight: EventFilter) -> None:
         """Refused when this workspace is not theirs to see any more."""
         if sight.workspace_id is not None:
             await self._wishes.find(caller, sight.workspace_id)
 
-    async def _until_ended(self, caller: Caller, sight: Sight) -> None:
+    async def _until_ended(self, caller: Caller, sight: EventFilter) -> None:
         """Returns once they are not to be told any more. What the feed hears of ends a stream there and then."""
         ends = [self._accounts.until_ended(caller)]
         if sight.workspace_id is not None:
@@ -186,7 +186,7 @@ class _Followed:
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await stop(*waiting, past_deadline=abandon)
+            await stop(*waiting, past_deadline=abandon_tasks)
 
     def _admit(self, user: User) -> None:
         if self._streams_of[user.id] >= STREAMS_PER_USER:
@@ -199,7 +199,7 @@ class _Followed:
         if not self._streams_of[user.id]:
             del self._streams_of[user.id]
 
-    async def _parts(self, sight: Sight, begun: _Begun, stream: Stream) -> AsyncGenerator[bytes]:
+    async def _parts(self, sight: EventFilter, begun: _StreamStart, stream: EventStream) -> AsyncGenerator[bytes]:
         with self._feed.open(sight, stream), contextlib.suppress(Unavailable):
             if begun.framed:
                 yield begun.framed
@@ -224,30 +224,32 @@ class _Followed:
                 framed = await stream.next(within_s=self._heartbeat_s)
                 if not framed and not stream.is_ended:
                     # Nothing waits, so everything that the feed has handed out was sent.
-                    framed = frame(body(EventKind.HEARTBEAT, max(reached, self._feed.cursor)))
+                    framed = frame(event_body(EventKind.HEARTBEAT, max(reached, self._feed.cursor)))
                 yield framed
 
-    async def _as_it_stands(self, sight: Sight, stream: Stream) -> _Begun:
+    async def _as_it_stands(self, sight: EventFilter, stream: EventStream) -> _StreamStart:
         async with self._reading:
             if sight.workspace_id is None:
                 newest = await self._store.newest()
-                return _Begun(frame(body(EventKind.HEARTBEAT, newest.last_id, at=newest.at)), newest.last_id)
+                return _StreamStart(frame(event_body(EventKind.HEARTBEAT, newest.last_id, at=newest.at)), newest.last_id)
             standing = await self._store.standing(sight.workspace_id)
         if standing is None:
             raise Refused("not_found", "there is no such workspace any more")
         told = self._json(stream.show(standing.shown))
-        return _Begun(frame(body(EventKind.STATE_CHANGED, standing.last_id, at=standing.at, workspace=told)), standing.last_id)
+        return _StreamStart(
+            frame(event_body(EventKind.STATE_CHANGED, standing.last_id, at=standing.at, workspace=told)), standing.last_id
+        )
 
-    async def _since(self, event_id: int, sight: Sight) -> _Begun:
+    async def _since(self, event_id: int, sight: EventFilter) -> _StreamStart:
         later = await self._later(event_id, sight)
         if later.is_lost_to(event_id) or later.takes_from(sight):
             # Until everything was told the id is the one that asks for it: a client cut off in between asks again.
-            return _Begun(frame(body(EventKind.RESET, BEGINNING)), None)
+            return _StreamStart(frame(event_body(EventKind.RESET, BEGINNING)), None)
         # Something is always said at once, and be it that nothing was missed.
-        nothing = frame(body(EventKind.HEARTBEAT, later.reached))
-        return _Begun(b"", event_id, later) if later.events else _Begun(nothing, later.reached)
+        nothing = frame(event_body(EventKind.HEARTBEAT, later.reached))
+        return _StreamStart(b"", event_id, later) if later.events else _StreamStart(nothing, later.reached)
 
-    async def _anew(self, sight: Sight, stream: Stream) -> AsyncGenerator[tuple[int, bytes]]:
+    async def _anew(self, sight: EventFilter, stream: EventStream) -> AsyncGenerator[tuple[int, bytes]]:
         """How everything stands; the last part has the id from which on events follow."""
         # Before the pages: what changes while they are read follows as events.
         begun = await self._as_it_stands(sight, stream)
@@ -257,19 +259,19 @@ class _Followed:
         while not is_all:
             async with self._reading:
                 page = await self._store.standing_all(sight, begun.reached, after=last, limit=PAGE)
-            told = (body(EventKind.STATE_CHANGED, BEGINNING, workspace=self._json(stream.show(one))) for one in page)
-            async for framed in in_parts(told):
+            told = (event_body(EventKind.STATE_CHANGED, BEGINNING, workspace=self._json(stream.show(one))) for one in page)
+            async for framed in split_into_chunks(told):
                 yield begun.reached, framed
             is_all = len(page) < PAGE
             last = page[-1].workspace if page else None
         yield begun.reached, begun.framed
 
-    async def _later(self, event_id: int, sight: Sight) -> Later:
+    async def _later(self, event_id: int, sight: EventFilter) -> EventPage:
         async with self._reading:
             return await self._store.after(event_id, sight, limit=PAGE)
 
-    def _framed(self, later: Later, stream: Stream) -> AsyncIterator[bytes]:
-        return in_parts(told.body for told in tellable(later.events, self._json) if stream.is_news(told))
+    def _framed(self, later: EventPage, stream: EventStream) -> AsyncIterator[bytes]:
+        return split_into_chunks(told.body for told in event_messages(later.events, self._json) if stream.is_news(told))
 
     def _json(self, workspace: Workspace) -> dict[str, Any]:
         return wire.workspace_json(workspace, hosts=self._hosts)

@@ -42,22 +42,22 @@ from torpor.api.websocket_session import (
     GONE,
     NOT_ALLOWED,
     TOO_MUCH,
+    ClientDisconnect,
+    CommandExit,
     Conversation,
-    Cut,
+    ConversationContext,
     End,
-    Exited,
+    ForcedClose,
     Inbox,
-    Left,
-    Visit,
     admitted,
-    cut_by,
+    close_for_error,
+    close_websocket,
     is_awake,
-    say_goodbye,
     size,
     until_awake,
     wants_wake,
 )
-from torpor.domain.audit import Action
+from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Failed, Refused, Unavailable
 from torpor.ports import SIGNALS, RunningCommand, Runtime, TerminalSize
 from torpor.service.wishes import Wishes
@@ -69,35 +69,35 @@ START_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartMessage:
     command: tuple[str, ...]
     terminal: TerminalSize | None
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class SignalMessage:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class ResizeMessage:
     size: TerminalSize
 
 
 def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: EventFeed) -> APIRouter:
     router = APIRouter(tags=["workspaces"])
 
-    async def converse(visit: Visit) -> End:
+    async def converse(visit: ConversationContext) -> End:
         try:
             async with asyncio.timeout(START_WITHIN_S):
-                start = await first(visit.inbox)
+                start = await read_start_message(visit.inbox)
         except TimeoutError:
-            return Cut(NOT_ALLOWED, f"no command was named within {START_WITHIN_S:g} s")
+            return ForcedClose(NOT_ALLOWED, f"no command was named within {START_WITHIN_S:g} s")
         if not is_awake(visit.found) and wants_wake(visit.websocket.query_params):
             await until_awake(visit)
         # What follows the program's name may be a password.
         program = start.command[0][: wire.LONGEST_PROGRAM]
-        found = await wishes.enter(visit.caller, visit.found.id, Action.WORKSPACE_EXEC, program=program)
+        found = await wishes.enter(visit.caller, visit.found.id, AuditAction.WORKSPACE_EXEC, program=program)
         command = await runtime.start_command(found.id, start.command, terminal=start.terminal)
         try:
             async with wishes.using.keeping_awake(found):
@@ -110,14 +110,14 @@ def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Even
         found = await admitted(wishes, caller, workspace, wake=wants_wake(websocket.query_params))
         try:
             await websocket.accept()
-            end = await converse(Visit(websocket, Inbox(websocket), wishes, accounts, feed, caller, found))
+            end = await converse(ConversationContext(websocket, Inbox(websocket), wishes, accounts, feed, caller, found))
         except (ValueError, RecursionError) as error:
-            end = Cut(NOT_ALLOWED, str(error))
+            end = ForcedClose(NOT_ALLOWED, str(error))
         except GONE:
-            end = Left()
+            end = ClientDisconnect()
         except (Refused, Failed, Unavailable) as error:
-            end = cut_by(error)
-        await say_goodbye(websocket, end)
+            end = close_for_error(error)
+        await close_websocket(websocket, end)
 
     return router
 
@@ -125,7 +125,7 @@ def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Even
 class ExecConversation(Conversation):
     """One command and its client."""
 
-    def __init__(self, visit: Visit, command: RunningCommand) -> None:
+    def __init__(self, visit: ConversationContext, command: RunningCommand) -> None:
         super().__init__(visit)
         self._command = command
         self._input: asyncio.Queue[bytes] = asyncio.Queue()
@@ -139,45 +139,45 @@ class ExecConversation(Conversation):
         try:
             while (output := await self._command.read()) is not None:
                 await self._websocket.send_bytes(bytes((output.stream,)) + output.data)
-            return Exited(await self._command.exit_code())
+            return CommandExit(await self._command.exit_code())
         except GONE:
-            return Left()
+            return ClientDisconnect()
         except (Refused, Failed) as error:
-            return Cut(GOING_AWAY, error.message)
+            return ForcedClose(GOING_AWAY, error.message)
 
     async def _listen(self) -> End:
         """Never waits for the command: a signal, or that the client is gone, is heard at once."""
         while True:
             message = await self._inbox.next()
             if message["type"] == "websocket.disconnect":
-                return Left()
+                return ClientDisconnect()
             if message.get("bytes"):
                 stream, data = message["bytes"][0], message["bytes"][1:]
                 if stream != STDIN:
-                    return Cut(NOT_ALLOWED, f"data of stream {stream}; a client sends stream {STDIN}")
+                    return ForcedClose(NOT_ALLOWED, f"data of stream {stream}; a client sends stream {STDIN}")
                 self._untaken += len(data)
                 if self._untaken > WINDOW:
-                    return Cut(TOO_MUCH, f"more than {WINDOW} bytes of input were sent that were not taken")
+                    return ForcedClose(TOO_MUCH, f"more than {WINDOW} bytes of input were sent that were not taken")
                 self._input.put_nowait(data)
             elif message.get("text"):
                 try:
-                    told = parsed(message["text"])
+                    told = parse_message(message["text"])
                 except (ValueError, RecursionError) as error:
-                    return Cut(NOT_ALLOWED, str(error))
+                    return ForcedClose(NOT_ALLOWED, str(error))
                 match told:
-                    case Signal(name):
+                    case SignalMessage(name):
                         await self._command.send_signal(name)
-                    case Resize(wanted):
+                    case ResizeMessage(wanted):
                         await self._command.resize(columns=wanted.columns, rows=wanted.rows)
-                    case Start():
-                        return Cut(NOT_ALLOWED, "there is one command to a connection")
+                    case StartMessage():
+                        return ForcedClose(NOT_ALLOWED, "there is one command to a connection")
 
     async def _feed(self) -> End:
         try:
             while True:
                 await self._pass_on(await self._input.get())
         except GONE:
-            return Left()
+            return ClientDisconnect()
 
     async def _pass_on(self, data: bytes) -> None:
         if not data:
@@ -188,34 +188,34 @@ class ExecConversation(Conversation):
         await self._websocket.send_text(json.dumps({"taken": len(data)}))
 
 
-async def first(inbox: Inbox) -> Start:
+async def read_start_message(inbox: Inbox) -> StartMessage:
     """Which command is wanted; ValueError where something else was sent, WebSocketDisconnect where nothing was."""
     message = await inbox.next()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect
-    match parsed(message.get("text") or "null"):
-        case Start() as start:
+    match parse_message(message.get("text") or "null"):
+        case StartMessage() as start:
             return start
         case _:
             raise ValueError('the first frame reads {"command": ["PROGRAM", ...]}')
 
 
-def parsed(text: str) -> Start | Signal | Resize:
+def parse_message(text: str) -> StartMessage | SignalMessage | ResizeMessage:
     match json.loads(text):
         case {"command": command, **rest}:
             wanted = rest.get("terminal")
-            return Start(words(command), None if wanted is None else size(wanted))
+            return StartMessage(parse_command(command), None if wanted is None else size(wanted))
         case {"signal": str(name)} if name in SIGNALS:
-            return Signal(name)
+            return SignalMessage(name)
         case {"signal": _}:
             raise ValueError(f"a signal is one of {', '.join(sorted(SIGNALS))}")
         case {"resize": wanted}:
-            return Resize(size(wanted))
+            return ResizeMessage(size(wanted))
         case _:
             raise ValueError('text frames read {"command": [...]}, {"signal": NAME} or {"resize": [columns, rows]}')
 
 
-def words(command: object) -> tuple[str, ...]:
+def parse_command(command: object) -> tuple[str, ...]:
     try:
         return tuple(wire.ExecCommand.model_validate({"command": command}).command)
     except ValidationError as error:

@@ -13,28 +13,28 @@ from fastapi import APIRouter
 
 from torpor.api import wire
 from torpor.api.authentication import Asking
-from torpor.domain.retention import IS_ORPHAN, Action, Decision, Holder, Retention, Terms
+from torpor.domain.retention import IS_ORPHAN, Action, ArchiveDecision, GcPolicy, GcWorkspace, Retention
 from torpor.ports import Archives
-from torpor.service.gc_plan import decisions, look, strangers
+from torpor.service.gc_plan import comparison_report, decisions, make_gc_plan
 from torpor.service.wishes import Wishes
-from torpor.store.gc import CollectingStore, Housekeeping
+from torpor.store.gc import GcStatus, GcStore
 
 ITEMS_AT_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Collecting:
+class GcSources:
     """What the calls about collection ask; `store` reads as the service."""
 
-    store: CollectingStore
+    store: GcStore
     archives: Archives
     retention: Retention
     """For as long as no leader has said which one it goes by."""
 
 
-def gc_routes(collecting: Collecting, wishes: Wishes) -> APIRouter:
+def gc_routes(collecting: GcSources, wishes: Wishes) -> APIRouter:
     router = APIRouter(tags=["gc"])
-    previewed = _Shared(lambda: _preview(collecting))
+    previewed = _SharedGcPlan(lambda: _preview(collecting))
 
     @router.get("/gc")
     async def preview() -> wire.GcPreview:
@@ -55,7 +55,7 @@ def gc_routes(collecting: Collecting, wishes: Wishes) -> APIRouter:
     return router
 
 
-class _Shared:
+class _SharedGcPlan:
     """One look for all who ask while it is under way: listing a store takes long, and costs."""
 
     def __init__(self, look: Callable[[], Coroutine[Any, Any, wire.GcPreview]]) -> None:
@@ -75,12 +75,12 @@ class _Shared:
             task.exception()  # looked at, though perhaps nobody waits for it any more
 
 
-async def _preview(collecting: Collecting) -> wire.GcPreview:
+async def _preview(collecting: GcSources) -> wire.GcPreview:
     store = collecting.store
     before, standing = await store.totals(), await store.housekeeping()
-    seen = await look(store, collecting.archives, standing.terms or Terms(collecting.retention), standing)
+    seen = await make_gc_plan(store, collecting.archives, standing.terms or GcPolicy(collecting.retention), standing)
     kept: Counter[str] = Counter()
-    orphans: list[tuple[Holder, Decision]] = []
+    orphans: list[tuple[GcWorkspace, ArchiveDecision]] = []
     async for held, decided in decisions(store, seen):
         for decision in decided:
             if IS_ORPHAN[decision.why]:
@@ -99,12 +99,12 @@ async def _preview(collecting: Collecting) -> wire.GcPreview:
         would_free_bytes=sum(one.archive.size_bytes or 0 for _, one in orphans if one.action is Action.REMOVE),
         items=[wire.gc_item(holder, decision) for holder, decision in orphans[:ITEMS_AT_MOST]],
         left_out=max(0, len(orphans) - ITEMS_AT_MOST),
-        **strangers(seen.compared),
+        **comparison_report(seen.compared),
         last=_standing(standing),
     )
 
 
-def _standing(found: Housekeeping) -> wire.GcStanding:
+def _standing(found: GcStatus) -> wire.GcStanding:
     return wire.GcStanding(
         requested_at=found.requested_at,
         tried_at=found.tried_at,

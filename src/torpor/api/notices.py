@@ -12,7 +12,7 @@ body { color: #222; background: #fff } h1 { font-size: 1.4rem } a { color: inher
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
-def notice(status: int, title: str, words: str, *, way_on: tuple[str, str] = ("/", "To the dashboard")) -> HTMLResponse:
+def notice_page(status: int, title: str, words: str, *, way_on: tuple[str, str] = ("/", "To the dashboard")) -> HTMLResponse:
     """`way_on`: an address of ours, and what it is."""
     address, means = way_on
     return HTMLResponse(

@@ -13,10 +13,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from torpor.accounts import Accounts
-from torpor.accounts.accounts import Identity
+from torpor.accounts.accounts import ProviderIdentity
 from torpor.accounts.provider import Provider
-from torpor.api.authentication import came_from, door_of, user_agent
-from torpor.api.notices import notice
+from torpor.api.authentication import client_address, door_of, user_agent
+from torpor.api.notices import notice_page
 from torpor.api.refusals import STATUS_OF
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hostnames import Hosts, is_own_path
@@ -30,7 +30,7 @@ AGAIN = ("/", "Sign in again")
 
 
 @dataclass(frozen=True, slots=True)
-class Underway:
+class PendingSignIn:
     """What a browser keeps while its person is with the provider."""
 
     state: str
@@ -47,10 +47,10 @@ def oidc_routes(accounts: Accounts, provider: Provider) -> APIRouter:
         try:
             begun = await provider.begin()
         except Unavailable as out:
-            return notice(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
+            return notice_page(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
         response = RedirectResponse(begun.url, 303, {"Cache-Control": "no-store"})
         # Anything else could be another site that wants to look like this one.
-        underway = Underway(begun.state, begun.nonce, begun.verifier, after if _is_next(after) else "/")
+        underway = PendingSignIn(begun.state, begun.nonce, begun.verifier, after if _is_next(after) else "/")
         hosts = door_of(request).hosts
         response.set_cookie(
             _cookie(hosts),
@@ -68,13 +68,13 @@ def oidc_routes(accounts: Accounts, provider: Provider) -> APIRouter:
         door = door_of(request)
         try:
             underway, identity = await vouched_for(request, code, state, error)
-            token = await accounts.sign_in_with(identity, came_from=came_from(request), user_agent=user_agent(request))
+            token = await accounts.sign_in_with(identity, came_from=client_address(request), user_agent=user_agent(request))
         except Refused as refused:
-            response: Response = notice(
+            response: Response = notice_page(
                 STATUS_OF.get(refused.code, 400), "You are not signed in", refused.message, way_on=AGAIN
             )
         except Unavailable as out:
-            response = notice(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
+            response = notice_page(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
         else:
             response = RedirectResponse(underway.next, 303, {"Cache-Control": "no-store"})
             door.let_in(response, token)
@@ -82,12 +82,12 @@ def oidc_routes(accounts: Accounts, provider: Provider) -> APIRouter:
         response.delete_cookie(_cookie(door.hosts), path="/", secure=door.hosts.is_secure, httponly=True, samesite="lax")
         return response
 
-    async def vouched_for(request: Request, code: str, state: str, error: str) -> tuple[Underway, Identity]:
+    async def vouched_for(request: Request, code: str, state: str, error: str) -> tuple[PendingSignIn, ProviderIdentity]:
         try:
             underway = _checked(request.cookies.get(_cookie(door_of(request).hosts), ""), state)
             return underway, await provider.vouch(_given(code, error), nonce=underway.nonce, verifier=underway.verifier)
         except Refused as refused:
-            await accounts.not_vouched_for(refused.code, came_from=came_from(request))
+            await accounts.not_vouched_for(refused.code, came_from=client_address(request))
             raise
 
     return router
@@ -101,7 +101,7 @@ def _cookie(hosts: Hosts) -> str:
     return "__Host-torpor_oidc" if hosts.is_secure else "torpor_oidc"
 
 
-def _checked(kept: str, state: str) -> Underway:
+def _checked(kept: str, state: str) -> PendingSignIn:
     """What the browser has kept, if the answer is one to it."""
     underway = _from_text(kept)
     if underway is None or not hmac.compare_digest(underway.state.encode(), state.encode()):
@@ -115,11 +115,11 @@ def _given(code: str, error: str) -> str:
     return code
 
 
-def _to_text(underway: Underway) -> str:
+def _to_text(underway: PendingSignIn) -> str:
     return base64.urlsafe_b64encode(json.dumps(astuple(underway)).encode()).decode()
 
 
-def _from_text(text: str) -> Underway | None:
+def _from_text(text: str) -> PendingSignIn | None:
     """None for what we did not write. Only its own browser can have changed it, and gains nothing by that."""
     if len(text) > LONGEST_COOKIE:
         return None
@@ -129,4 +129,4 @@ def _from_text(text: str) -> Underway | None:
         return None
     if not all(isinstance(one, str) and one for one in (state, nonce, verifier, path)) or not _is_next(path):
         return None
-    return Underway(state, nonce, verifier, path)
+    return PendingSignIn(state, nonce, verifier, path)

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from torpor.api.refusals import HTTP_CODES, PROBLEM, PROBLEM_SCHEMA, STATUS_OF
-from torpor.api.route_access import ONE, RULES, V1, Administrator, Anybody, Near, Path, Rule, Somebody
+from torpor.api.route_access import ONE, RULES, V1, AdminRule, Path, PublicRule, Rule, SignedInRule, WorkspaceRule
 from torpor.domain.access import NEEDS, Access
 
 # What a call may be refused for, besides what its rule says and what its own parameters and body must be.
@@ -63,7 +63,7 @@ _HEADERS: Mapping[int, dict[str, Any]] = {
 }
 
 
-def describe(app: FastAPI, *, cookie: str) -> dict[str, Any]:
+def describe_openapi(app: FastAPI, *, cookie: str) -> dict[str, Any]:
     schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
     components = schema.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
@@ -83,7 +83,7 @@ def describe(app: FastAPI, *, cookie: str) -> dict[str, Any]:
 
 def _describe_call(path: Path, call: dict[str, Any]) -> None:
     rule = RULES[path]
-    call["security"] = [] if isinstance(rule, Anybody) else SIGNED_IN
+    call["security"] = [] if isinstance(rule, PublicRule) else SIGNED_IN
     for parameter in call.get("parameters", ()):
         parameter["schema"] = _if_there(parameter["schema"])
     answers = call["responses"]
@@ -108,16 +108,16 @@ def _if_there(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _of_rule(rule: Rule) -> Iterable[str]:
     match rule:
-        case Anybody():
+        case PublicRule():
             return
-        case Somebody(scope):
+        case SignedInRule(scope):
             if scope is not None:
                 yield "scope_missing"
-        case Near(deed):
+        case WorkspaceRule(deed):
             yield from ("not_found", "scope_missing")
             if NEEDS[deed][0] > Access.USE:
                 yield "forbidden"
-        case Administrator():
+        case AdminRule():
             yield from ("forbidden", "scope_missing")
     yield from ("unauthorized", "cross_site")
 

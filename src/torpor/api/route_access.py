@@ -14,9 +14,9 @@ from fastapi.routing import APIRoute, APIWebSocketRoute, iter_route_contexts
 from starlette.requests import HTTPConnection
 
 from torpor.accounts import Caller
-from torpor.api.authentication import asking
+from torpor.api.authentication import current_caller
 from torpor.dashboard.assets import FILES, PAGES
-from torpor.domain.access import NEEDS, Deed, Scope, check_scope
+from torpor.domain.access import NEEDS, Permission, Scope, check_scope
 from torpor.domain.errors import Refused
 
 Path: TypeAlias = tuple[str, str]
@@ -26,12 +26,12 @@ WEBSOCKET = "WEBSOCKET"
 
 
 @dataclass(frozen=True, slots=True)
-class Anybody:
+class PublicRule:
     """Also nobody."""
 
 
 @dataclass(frozen=True, slots=True)
-class Somebody:
+class SignedInRule:
     """Whoever is signed in; a token must have been made for it."""
 
     scope: Scope | None
@@ -39,23 +39,23 @@ class Somebody:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class WorkspaceRule:
     """Whoever may do this with the workspace that the path names."""
 
-    deed: Deed
+    deed: Permission
 
 
 @dataclass(frozen=True, slots=True)
-class Administrator:
+class AdminRule:
     """Whoever runs the installation."""
 
 
-Rule: TypeAlias = Anybody | Somebody | Near | Administrator
+Rule: TypeAlias = PublicRule | SignedInRule | WorkspaceRule | AdminRule
 
-ANYBODY = Anybody()
-ADMINISTRATOR = Administrator()
-READS = Somebody(Scope.READ)
-KEEPS_ACCOUNT = Somebody(Scope.ACCOUNT)
+ANYBODY = PublicRule()
+ADMINISTRATOR = AdminRule()
+READS = SignedInRule(Scope.READ)
+KEEPS_ACCOUNT = SignedInRule(Scope.ACCOUNT)
 
 V1 = "/api/v1"
 ONE = f"{V1}/workspaces/{{workspace}}"
@@ -65,8 +65,8 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
         # people
         ("GET", f"{V1}/sign-in"): ANYBODY,
         ("POST", f"{V1}/login"): ANYBODY,
-        ("POST", f"{V1}/logout"): Somebody(None),
-        ("GET", f"{V1}/me"): Somebody(None),
+        ("POST", f"{V1}/logout"): SignedInRule(None),
+        ("GET", f"{V1}/me"): SignedInRule(None),
         ("POST", f"{V1}/me/password"): KEEPS_ACCOUNT,
         ("GET", f"{V1}/sessions"): KEEPS_ACCOUNT,
         ("DELETE", f"{V1}/sessions/{{session}}"): KEEPS_ACCOUNT,
@@ -82,27 +82,27 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
         ("GET", f"{V1}/templates"): READS,
         ("GET", f"{V1}/limits"): READS,
         ("GET", f"{V1}/workspaces"): READS,
-        ("POST", f"{V1}/workspaces"): Somebody(Scope.MANAGE),
-        ("GET", ONE): Near(Deed.SEE),
-        ("PATCH", ONE): Near(Deed.CHANGE),
-        ("DELETE", ONE): Near(Deed.DELETE),
-        ("POST", f"{ONE}/undelete"): Near(Deed.DELETE),
-        ("POST", f"{ONE}/recover"): Near(Deed.RECOVER),
-        ("GET", f"{ONE}/operations"): Near(Deed.SEE),
-        ("GET", f"{ONE}/archives"): Near(Deed.SEE),
-        ("GET", f"{ONE}/explain"): Near(Deed.SEE),
-        ("GET", f"{ONE}/logs"): Near(Deed.SEE),
-        ("POST", f"{ONE}/exec"): Near(Deed.RUN),
-        (WEBSOCKET, f"{ONE}/exec"): Near(Deed.RUN),
-        (WEBSOCKET, f"{ONE}/shell"): Near(Deed.RUN),
-        ("POST", f"{ONE}/leases"): Near(Deed.HOLD),
-        ("GET", f"{ONE}/leases"): Near(Deed.SEE),
-        ("DELETE", f"{ONE}/leases"): Near(Deed.HOLD),
-        ("DELETE", f"{ONE}/leases/{{lease_id}}"): Near(Deed.HOLD),
-        ("GET", f"{ONE}/shares"): Near(Deed.SEE),
-        ("PUT", f"{ONE}/shares/{{username}}"): Near(Deed.SHARE),
-        ("DELETE", f"{ONE}/shares/{{username}}"): Near(Deed.SHARE),
-        ("GET", f"{ONE}/events"): Near(Deed.SEE),
+        ("POST", f"{V1}/workspaces"): SignedInRule(Scope.MANAGE),
+        ("GET", ONE): WorkspaceRule(Permission.SEE),
+        ("PATCH", ONE): WorkspaceRule(Permission.CHANGE),
+        ("DELETE", ONE): WorkspaceRule(Permission.DELETE),
+        ("POST", f"{ONE}/undelete"): WorkspaceRule(Permission.DELETE),
+        ("POST", f"{ONE}/recover"): WorkspaceRule(Permission.RECOVER),
+        ("GET", f"{ONE}/operations"): WorkspaceRule(Permission.SEE),
+        ("GET", f"{ONE}/archives"): WorkspaceRule(Permission.SEE),
+        ("GET", f"{ONE}/explain"): WorkspaceRule(Permission.SEE),
+        ("GET", f"{ONE}/logs"): WorkspaceRule(Permission.SEE),
+        ("POST", f"{ONE}/exec"): WorkspaceRule(Permission.RUN),
+        (WEBSOCKET, f"{ONE}/exec"): WorkspaceRule(Permission.RUN),
+        (WEBSOCKET, f"{ONE}/shell"): WorkspaceRule(Permission.RUN),
+        ("POST", f"{ONE}/leases"): WorkspaceRule(Permission.HOLD),
+        ("GET", f"{ONE}/leases"): WorkspaceRule(Permission.SEE),
+        ("DELETE", f"{ONE}/leases"): WorkspaceRule(Permission.HOLD),
+        ("DELETE", f"{ONE}/leases/{{lease_id}}"): WorkspaceRule(Permission.HOLD),
+        ("GET", f"{ONE}/shares"): WorkspaceRule(Permission.SEE),
+        ("PUT", f"{ONE}/shares/{{username}}"): WorkspaceRule(Permission.SHARE),
+        ("DELETE", f"{ONE}/shares/{{username}}"): WorkspaceRule(Permission.SHARE),
+        ("GET", f"{ONE}/events"): WorkspaceRule(Permission.SEE),
         ("GET", f"{V1}/events"): READS,
         ("GET", f"{V1}/audit"): READS,
         # the installation
@@ -132,14 +132,14 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
 def check_rule(rule: Rule, caller: Caller) -> None:
     """Returns when the call may be made, as far as that does not depend on a workspace; Refused when not."""
     match rule:
-        case Anybody():
+        case PublicRule():
             pass
-        case Somebody(scope):
+        case SignedInRule(scope):
             if scope is not None:
                 check_scope(caller.scopes, scope)
-        case Near(deed):
+        case WorkspaceRule(deed):
             check_scope(caller.scopes, NEEDS[deed][1])
-        case Administrator():
+        case AdminRule():
             if not caller.user.is_admin:
                 raise Refused("forbidden", "only an administrator may do that")
             check_scope(caller.scopes, Scope.ADMIN)
@@ -147,7 +147,7 @@ def check_rule(rule: Rule, caller: Caller) -> None:
             assert_never(rule)
 
 
-class Ruled:
+class RuleCheck:
     """A dependency of every call of an app: nobody gets past it who may not make the call."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Ruled:
     def learn(self, app: FastAPI, rules: Mapping[Path, Rule] = RULES) -> None:
         """Once all calls are there; LookupError names those of which nobody has said who may make them."""
         unruled = []
-        for path, endpoint, is_guarded in calls(app):
+        for path, endpoint, is_guarded in api_calls(app):
             rule = rules.get(path)
             # What has no dependencies is guarded by nobody, so it must be for anybody.
             if rule is None or not (is_guarded or rule == ANYBODY) or self._rules.setdefault(endpoint, rule) != rule:
@@ -167,10 +167,10 @@ class Ruled:
     async def __call__(self, connection: HTTPConnection) -> None:
         rule = self._rules[connection.scope["endpoint"]]
         if rule != ANYBODY:
-            check_rule(rule, await asking(connection))
+            check_rule(rule, await current_caller(connection))
 
 
-def calls(app: FastAPI) -> Iterator[tuple[Path, Callable[..., Any], bool]]:
+def api_calls(app: FastAPI) -> Iterator[tuple[Path, Callable[..., Any], bool]]:
     """Every call of an app, what answers it, and whether the app's dependencies are asked before."""
     for context in iter_route_contexts(app.routes):
         is_guarded = isinstance(context.original_route, APIRoute | APIWebSocketRoute)

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from torpor.accounts import Accounts
 from torpor.api import wire_users as wire
-from torpor.api.authentication import Asking, came_from, door_of, user_agent
+from torpor.api.authentication import Asking, client_address, door_of, user_agent
 
 
 def session_routes(accounts: Accounts, *, oidc_name: str | None = None) -> APIRouter:
@@ -20,7 +20,7 @@ def session_routes(accounts: Accounts, *, oidc_name: str | None = None) -> APIRo
         door = door_of(request)
         door.refuse_cross_site(request)
         token = await accounts.sign_in(
-            body.username, body.password, came_from=came_from(request), user_agent=user_agent(request)
+            body.username, body.password, came_from=client_address(request), user_agent=user_agent(request)
         )
         response = Response(status_code=204)
         door.let_in(response, token)

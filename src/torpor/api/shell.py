@@ -25,22 +25,22 @@ from torpor.api.websocket_session import (
     GONE,
     NOT_ALLOWED,
     TOO_MUCH,
+    ClientDisconnect,
+    CommandExit,
     Conversation,
-    Cut,
+    ConversationContext,
     End,
-    Exited,
+    ForcedClose,
     Inbox,
-    Left,
-    Visit,
     admitted,
-    cut_by,
+    close_for_error,
+    close_websocket,
     is_awake,
-    say_goodbye,
     size,
     until_awake,
     wants_wake,
 )
-from torpor.domain.audit import Action
+from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Failed, Refused, Unavailable
 from torpor.domain.sleep_warning import is_news
 from torpor.ports import Runtime, Shell, TerminalSize
@@ -55,29 +55,29 @@ CHUNK = 1 << 16
 def shell_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: EventFeed) -> APIRouter:
     router = APIRouter(tags=["workspaces"])
 
-    async def open_shell(visit: Visit, wanted: TerminalSize) -> Shell:
-        found = await wishes.enter(visit.caller, visit.found.id, Action.WORKSPACE_SHELL)
+    async def open_shell(visit: ConversationContext, wanted: TerminalSize) -> Shell:
+        found = await wishes.enter(visit.caller, visit.found.id, AuditAction.WORKSPACE_SHELL)
         return await runtime.shell(found.id, columns=wanted.columns, rows=wanted.rows)
 
-    async def converse(visit: Visit, wanted: TerminalSize, opened: Shell | None) -> End:
+    async def converse(visit: ConversationContext, wanted: TerminalSize, opened: Shell | None) -> End:
         try:
             if opened is None:
                 await until_awake(visit)
                 opened = await open_shell(visit, wanted)
             return await ShellConversation(visit, opened).run()
         except GONE:
-            return Left()
+            return ClientDisconnect()
         except (Refused, Failed, Unavailable) as error:
-            return cut_by(error)
+            return close_for_error(error)
         finally:
             if opened is not None:
                 await opened.close()
 
     @router.websocket("/workspaces/{workspace}/shell")
     async def shell(websocket: WebSocket, workspace: str, caller: Asking) -> None:
-        wanted, wake = asked_size(websocket.query_params), wants_wake(websocket.query_params)
+        wanted, wake = initial_size(websocket.query_params), wants_wake(websocket.query_params)
         found = await admitted(wishes, caller, workspace, wake=wake)
-        visit = Visit(websocket, Inbox(websocket), wishes, accounts, feed, caller, found)
+        visit = ConversationContext(websocket, Inbox(websocket), wishes, accounts, feed, caller, found)
         opened = None if wake and not is_awake(found) else await open_shell(visit, wanted)
         try:
             await websocket.accept()
@@ -85,7 +85,7 @@ def shell_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Eve
             if opened is not None:
                 await opened.close()
             return
-        await say_goodbye(websocket, await converse(visit, wanted, opened))
+        await close_websocket(websocket, await converse(visit, wanted, opened))
 
     return router
 
@@ -93,7 +93,7 @@ def shell_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Eve
 class ShellConversation(Conversation):
     """One terminal and its user."""
 
-    def __init__(self, visit: Visit, shell: Shell) -> None:
+    def __init__(self, visit: ConversationContext, shell: Shell) -> None:
         super().__init__(visit)
         self._shell = shell
         self._has_looked = asyncio.Event()
@@ -116,7 +116,7 @@ class ShellConversation(Conversation):
                 try:
                     await self._websocket.send_text(json.dumps({"sleeping_soon": at.isoformat()}))
                 except GONE:
-                    return Left()
+                    return ClientDisconnect()
             told = at
 
     async def _show(self) -> End:
@@ -126,26 +126,26 @@ class ShellConversation(Conversation):
                 try:
                     await self._websocket.send_bytes(shown)
                 except GONE:
-                    return Left()
-            return Exited(await self._shell.exit_code())
+                    return ClientDisconnect()
+            return CommandExit(await self._shell.exit_code())
         except (Refused, Failed) as error:
-            return Cut(GOING_AWAY, error.message)
+            return ForcedClose(GOING_AWAY, error.message)
 
     async def _type(self) -> End:
         while True:
             message = await self._inbox.next()
             if message["type"] == "websocket.disconnect":
-                return Left()
+                return ClientDisconnect()
             if message.get("bytes"):
                 # Somebody sits there and types. That it is open says nothing: so are forgotten tabs.
                 self._visit.wishes.using.touch(self._found.id, self._found.standby_ttl_s)
                 if not await self._is_taken(message["bytes"]):
-                    return Cut(TOO_MUCH, f"what was typed was not read for {UNREAD_S:g} s")
+                    return ForcedClose(TOO_MUCH, f"what was typed was not read for {UNREAD_S:g} s")
             elif message.get("text"):
                 try:
-                    wanted = told_size(message["text"])
+                    wanted = parse_resize(message["text"])
                 except (ValueError, RecursionError) as error:
-                    return Cut(NOT_ALLOWED, str(error))
+                    return ForcedClose(NOT_ALLOWED, str(error))
                 await self._shell.resize(columns=wanted.columns, rows=wanted.rows)
 
     async def _is_taken(self, typed: bytes) -> bool:
@@ -158,14 +158,14 @@ class ShellConversation(Conversation):
         return True
 
 
-def asked_size(query: Mapping[str, str]) -> TerminalSize:
+def initial_size(query: Mapping[str, str]) -> TerminalSize:
     try:
         return size([int(query.get("columns", COLUMNS)), int(query.get("rows", ROWS))])
     except ValueError as error:
         raise Refused("bad_request", f"columns and rows: {error}") from error
 
 
-def told_size(text: str) -> TerminalSize:
+def parse_resize(text: str) -> TerminalSize:
     match json.loads(text):
         case {"resize": wanted}:
             return size(wanted)

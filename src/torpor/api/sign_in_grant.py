@@ -13,9 +13,9 @@ from fastapi.responses import RedirectResponse
 
 from torpor.accounts import Accounts
 from torpor.api.authentication import door_of
-from torpor.api.notices import notice
+from torpor.api.notices import notice_page
 from torpor.api.refusals import STATUS_OF
-from torpor.domain.access import Deed
+from torpor.domain.access import Permission
 from torpor.domain.errors import Refused
 from torpor.domain.hostnames import is_own_path
 from torpor.service.wishes import Wishes
@@ -24,7 +24,7 @@ NONCE = re.compile(r"[0-9a-f]{64}")
 ENTER = "/.torpor/enter"
 
 
-def knocking_routes(accounts: Accounts, wishes: Wishes) -> APIRouter:
+def sign_in_grant_routes(accounts: Accounts, wishes: Wishes) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/door")
@@ -42,15 +42,15 @@ def knocking_routes(accounts: Accounts, wishes: Wishes) -> APIRouter:
         if caller is None:
             return sign_in
         if not NONCE.fullmatch(nonce) or not is_own_path(back):
-            return notice(422, "This link is not whole", "Open the workspace's own address again.")
+            return notice_page(422, "This link is not whole", "Open the workspace's own address again.")
         try:
-            found = await wishes.find(caller, workspace, Deed.OPEN)
+            found = await wishes.find(caller, workspace, Permission.OPEN)
             code = await accounts.door_code(caller, found.id, bytes.fromhex(nonce))
         except Refused as refused:
             if refused.code == "unauthorized":
                 # The session has ended since it was looked at.
                 return sign_in
-            return notice(STATUS_OF.get(refused.code, 400), "Nothing to open here", refused.message)
+            return notice_page(STATUS_OF.get(refused.code, 400), "Nothing to open here", refused.message)
         return _see(f"{here.hosts.url(found.name, port)}{ENTER}?{urlencode({'code': code, 'back': back})}")
 
     return router

@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from torpor.accounts import Accounts
-from torpor.api.authentication import LONGEST_TOKEN, came_from, door_of, user_agent
-from torpor.api.notices import notice
+from torpor.api.authentication import LONGEST_TOKEN, client_address, door_of, user_agent
+from torpor.api.notices import notice_page
 from torpor.api.refusals import STATUS_OF
 from torpor.domain.errors import Refused
 
@@ -19,10 +19,10 @@ def sign_in_link_routes(accounts: Accounts) -> APIRouter:
     async def open_link(request: Request, code: str = "") -> Response:
         try:
             token = await accounts.sign_in_by_code(
-                code[:LONGEST_TOKEN], came_from=came_from(request), user_agent=user_agent(request)
+                code[:LONGEST_TOKEN], came_from=client_address(request), user_agent=user_agent(request)
             )
         except Refused as refused:
-            return notice(STATUS_OF[refused.code], "You are not signed in", refused.message, way_on=("/", "Sign in"))
+            return notice_page(STATUS_OF[refused.code], "You are not signed in", refused.message, way_on=("/", "Sign in"))
         response = RedirectResponse("/", 303, {"Cache-Control": "no-store"})
         door_of(request).let_in(response, token)
         return response

@@ -15,11 +15,11 @@ from starlette.types import Message
 from torpor.accounts import Accounts, Caller
 from torpor.api.event_fanout import EventFeed
 from torpor.api.staying import until_refused
-from torpor.domain.access import Deed
+from torpor.domain.access import Permission
 from torpor.domain.errors import Failed, Refused, Unavailable
 from torpor.domain.records import Workspace
 from torpor.domain.states import Operation, Phase, Wish
-from torpor.loops import abandon, stop
+from torpor.loops import abandon_tasks, stop
 from torpor.ports import TerminalSize
 from torpor.service.wishes import Wishes
 
@@ -38,12 +38,12 @@ NORMAL, GOING_AWAY, NOT_ALLOWED, TOO_MUCH, BROKEN = 1000, 1001, 1008, 1009, 1011
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class CommandExit:
     code: int
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ForcedClose:
     """It did not end by itself."""
 
     close_code: int
@@ -51,11 +51,11 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ClientDisconnect:
     """The client is gone."""
 
 
-End: TypeAlias = Exited | Cut | Left
+End: TypeAlias = CommandExit | ForcedClose | ClientDisconnect
 
 
 class Inbox:
@@ -81,7 +81,7 @@ class Inbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ConversationContext:
     """A caller at a workspace, over one WebSocket."""
 
     websocket: WebSocket
@@ -96,7 +96,7 @@ class Visit:
 class Conversation(ABC):
     """Between a client and a command, for as long as the client may."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: ConversationContext) -> None:
         self._websocket = visit.websocket
         self._inbox = visit.inbox
         self._visit = visit
@@ -112,20 +112,20 @@ class Conversation(ABC):
             ended, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             return next(way.result() for way in ways if way in ended)
         finally:
-            await stop(*ways, past_deadline=abandon)
+            await stop(*ways, past_deadline=abandon_tasks)
 
     async def _be_signed_in(self) -> End:
         await self._visit.accounts.until_ended(self._visit.caller)
-        return Cut(NOT_ALLOWED, "you are not signed in any more")
+        return ForcedClose(NOT_ALLOWED, "you are not signed in any more")
 
     async def _be_allowed(self) -> End:
         """It may be shared with other users by now, or deleted; and its times may have changed."""
         with self._visit.feed.news_for(self._visit.caller.user.username, self._found.id) as news:
             await until_refused(self._look, news)
-        return Cut(NOT_ALLOWED, f"you may not use {self._found.name!r} any more")
+        return ForcedClose(NOT_ALLOWED, f"you may not use {self._found.name!r} any more")
 
     async def _look(self) -> None:
-        self._found = await self._visit.wishes.find(self._visit.caller, self._found.id, Deed.RUN)
+        self._found = await self._visit.wishes.find(self._visit.caller, self._found.id, Permission.RUN)
 
 
 # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +140,7 @@ def wants_wake(query: Mapping[str, str]) -> bool:
 
 async def admitted(wishes: Wishes, caller: Caller, workspace: str, *, wake: bool) -> Workspace:
     """The workspace, which runs or was woken; Refused before the upgrade like any other call."""
-    found = await wishes.find(caller, workspace, Deed.RUN)
+    found = await wishes.find(caller, workspace, Permission.RUN)
     if wake:
         # Also where it runs: it may just be going to sleep.
         return await wishes.wake(caller, found.id)
@@ -153,17 +153,17 @@ def is_awake(workspace: Workspace) -> bool:
     return workspace.container_present and workspace.phase is Phase.RUNNING and workspace.operation is not Operation.STOPPING
 
 
-async def until_awake(visit: Visit) -> None:
+async def until_awake(visit: ConversationContext) -> None:
     """Tells the client how it proceeds. Refused when it will not run; WebSocketDisconnect when the client has left."""
     leaving = asyncio.create_task(visit.inbox.until_gone())
     signed_out = asyncio.create_task(visit.accounts.until_ended(visit.caller))
     try:
         await _follow(visit, leaving, signed_out)
     finally:
-        await stop(leaving, signed_out, past_deadline=abandon)
+        await stop(leaving, signed_out, past_deadline=abandon_tasks)
 
 
-async def _follow(visit: Visit, leaving: "asyncio.Task[None]", signed_out: "asyncio.Task[None]") -> None:
+async def _follow(visit: ConversationContext, leaving: "asyncio.Task[None]", signed_out: "asyncio.Task[None]") -> None:
     told: Mapping[str, object] = {}
     found = visit.found
     while not is_awake(found):
@@ -180,30 +180,30 @@ async def _follow(visit: Visit, leaving: "asyncio.Task[None]", signed_out: "asyn
             raise WebSocketDisconnect
         if signed_out.done():
             raise Refused("unauthorized", "you are not signed in any more")
-        found = await visit.wishes.find(visit.caller, found.id, Deed.RUN)
+        found = await visit.wishes.find(visit.caller, found.id, Permission.RUN)
 
 
-def cut_by(error: Refused | Failed | Unavailable) -> Cut:
+def close_for_error(error: Refused | Failed | Unavailable) -> ForcedClose:
     """What a refusal after the upgrade looks like."""
     match error:
         case Refused(code="not_running"):
-            return Cut(GOING_AWAY, error.message)
+            return ForcedClose(GOING_AWAY, error.message)
         case Refused():
-            return Cut(NOT_ALLOWED, error.message)
+            return ForcedClose(NOT_ALLOWED, error.message)
         case _:
-            return Cut(BROKEN, error.message)
+            return ForcedClose(BROKEN, error.message)
 
 
-async def say_goodbye(websocket: WebSocket, end: End) -> None:
+async def close_websocket(websocket: WebSocket, end: End) -> None:
     with contextlib.suppress(*GONE, TimeoutError):
         async with asyncio.timeout(LAST_WORD_S):
             match end:
-                case Exited(code):
+                case CommandExit(code):
                     await websocket.send_text(json.dumps({"exit": code}))
                     await websocket.close(NORMAL)
-                case Cut(close_code, reason):
+                case ForcedClose(close_code, reason):
                     await websocket.close(close_code, reason.encode()[:LONGEST_REASON_BYTES].decode(errors="ignore"))
-                case Left():
+                case ClientDisconnect():
                     pass
 
 

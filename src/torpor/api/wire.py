@@ -18,13 +18,13 @@ from torpor.domain.hostnames import Hosts
 from torpor.domain.idle import WorkLease
 from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import Workspace
-from torpor.domain.retention import WORDS, Action, Decision, Holder
+from torpor.domain.retention import WORDS, Action, ArchiveDecision, GcWorkspace
 from torpor.domain.states import Stage
 from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
-from torpor.service.wishes import LONGEST_TTL_S, Room
+from torpor.service.wishes import LONGEST_TTL_S, RunningQuota
 from torpor.store.controller_members import Member
 from torpor.store.rows import from_conditions, from_error
-from torpor.store.service_store import Attempt, Audited, NewBeforeSleep, StoredArchive
+from torpor.store.service_store import Attempt, AuditRecord, NewBeforeSleep, StoredArchive
 from torpor.templates.catalogue import DEFAULT, Template
 
 
@@ -497,7 +497,7 @@ def share_list(workspace: Workspace) -> ShareList:
     return ShareList(items=[ShareOut(username=username, role=Share(role)) for username, role in shares])
 
 
-def audit_out(line: Audited) -> AuditOut:
+def audit_out(line: AuditRecord) -> AuditOut:
     entry = line.entry
     return AuditOut(
         id=line.id,
@@ -514,7 +514,7 @@ def audit_out(line: Audited) -> AuditOut:
     )
 
 
-def limits_out(room: Room) -> LimitsOut:
+def limits_out(room: RunningQuota) -> LimitsOut:
     return LimitsOut(
         max_running_per_user=room.per_user,
         default_max_running_per_user=room.default_per_user,
@@ -598,7 +598,7 @@ def template_out(template: Template, warnings: Sequence[str] = ()) -> TemplateOu
     )
 
 
-def gc_item(holder: Holder, decision: Decision) -> GcItem:
+def gc_item(holder: GcWorkspace, decision: ArchiveDecision) -> GcItem:
     return GcItem(
         key=decision.archive.key,
         workspace=holder.name,

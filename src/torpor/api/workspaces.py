@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 
 from torpor.api import wire
 from torpor.api.authentication import Asking
-from torpor.domain.audit import Action
+from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Refused
 from torpor.domain.hostnames import Hosts
 from torpor.domain.records import Workspace
@@ -138,7 +138,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
         stdin = wire.from_base64(body.stdin)
         # What follows the program's name may be a password.
         program = body.command[0][: wire.LONGEST_PROGRAM]
-        found = await wishes.enter(caller, workspace, Action.WORKSPACE_EXEC, program=program)
+        found = await wishes.enter(caller, workspace, AuditAction.WORKSPACE_EXEC, program=program)
         async with wishes.using.keeping_awake(found):
             try:
                 async with asyncio.timeout(EXEC_S):

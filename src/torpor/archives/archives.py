@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from torpor.archives.blocking_calls import Threads, in_a_thread
-from torpor.archives.entries import Differs
-from torpor.archives.manifest import MANIFEST_NAME, Head, fetch_head, place_of
-from torpor.archives.pack import Order, pack_empty
-from torpor.archives.store import Address, Missing, Place
+from torpor.archives.blocking_calls import Threads, run_in_thread
+from torpor.archives.entries import ArchiveMismatch
+from torpor.archives.manifest import MANIFEST_NAME, ManifestHead, fetch_head, object_path
+from torpor.archives.pack import PackRequest, pack_empty
+from torpor.archives.store import ArchiveStore, ObjectMissing, StoreAddress
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import ArchiveKey
-from torpor.loops import turned
-from torpor.ports import Found, Home, HomeJob, Proven
+from torpor.loops import report_progress
+from torpor.ports import Home, HomeJob, ListedArchive, Proven
 
 REACHABLE_TIMEOUT_S = 5.0
 LOOK_TIMEOUT = "5s"
@@ -45,7 +45,7 @@ class HomeArchives:
         python: tuple[str, ...] = PYTHON,
         empty_home_mode: int = 0o700,
     ) -> None:
-        self._address = Address.parse(url)
+        self._address = StoreAddress.parse(url)
         self._options = dict(options or {})
         self._python = python
         self._empty_home_mode = empty_home_mode
@@ -65,7 +65,7 @@ class HomeArchives:
     async def world(self) -> str:
         """Kept in the store, so that it goes where the archives go."""
 
-        def identify(place: Place) -> str:
+        def identify(place: ArchiveStore) -> str:
             if self._world is None:
                 self._world = place.identified()
             return self._world
@@ -91,7 +91,7 @@ class HomeArchives:
 
     async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
         _check(key, home)
-        order = Order(key, generation=home.generation, revision=revision)
+        order = PackRequest(key, generation=home.generation, revision=revision)
         head = await self._ask(lambda place: pack_empty(place, order, mode=self._empty_home_mode).head)
         return Proven(key, head.manifest_root, sum(part.size for part in head.parts), head.home_bytes, head.files)
 
@@ -102,40 +102,40 @@ class HomeArchives:
     async def reachable(self) -> bool:
         """One look for all who ask at once, and for those who ask soon after."""
         if self._look is None or (self._look.done() and time.monotonic() - self._looked_s > REMEMBERED_S):
-            self._look = in_a_thread(self._answers)
+            self._look = run_in_thread(self._answers)
         try:
             async with asyncio.timeout(REACHABLE_TIMEOUT_S):
                 return await asyncio.wrap_future(self._look)
         except TimeoutError:
             return False
 
-    async def keys(self) -> AsyncIterator[Found]:
+    async def keys(self) -> AsyncIterator[ListedArchive]:
         is_whole: dict[str, bool] = {}
         try:
             pages = await self._ask(lambda place: place.folders(MANIFEST_NAME))
             # Each page, and the end, is asked for of a store that was recognised anew: all of it comes from the one we know.
             while (page := await self._ask(lambda _place: next(pages, None))) is not None:
-                turned()
+                report_progress()
                 for folder, has_manifest in page:
                     is_whole[folder] = has_manifest or is_whole.get(folder, False)
-        except (Failed, Differs) as error:
+        except (Failed, ArchiveMismatch) as error:
             raise Unavailable(f"the archives cannot be listed: {error.message}", **error.context) from error
         for folder, has_manifest in is_whole.items():
-            yield Found(ArchiveKey.parse(folder), has_manifest)
+            yield ListedArchive(ArchiveKey.parse(folder), has_manifest)
 
     async def remove(self, key: ArchiveKey) -> None:
         await self._ask(lambda place: place.remove_all(str(key), first=MANIFEST_NAME))
 
     def _answers(self) -> bool:
         try:
-            self._recognised(Place(self._address, {"timeout": LOOK_TIMEOUT, **self._options})).answers()
-        except (TorporError, Differs):
+            self._recognised(ArchiveStore(self._address, {"timeout": LOOK_TIMEOUT, **self._options})).answers()
+        except (TorporError, ArchiveMismatch):
             return False
         finally:
             self._looked_s = time.monotonic()
         return True
 
-    def _recognised(self, place: Place) -> Place:
+    def _recognised(self, place: ArchiveStore) -> ArchiveStore:
         """The store that we have known from the first look on; Unavailable when it is another."""
         seen = place.identity()
         if self._world is None:
@@ -150,10 +150,10 @@ class HomeArchives:
         order = {"action": action, "url": self._address.url, "options": self._options, "key": str(key), **more}
         return HomeJob((*self._python, "-m", "torpor.archives.job"), json.dumps(order).encode(), writes)
 
-    async def _ask(self, question: Callable[[Place], Answer]) -> Answer:
+    async def _ask(self, question: Callable[[ArchiveStore], Answer]) -> Answer:
         """In a thread, since a store may be slow. When it does not answer anybody, nothing is known of this archive."""
         try:
-            place = Place(self._address, self._options)
+            place = ArchiveStore(self._address, self._options)
             return await asyncio.wrap_future(self._threads.submit(lambda: question(self._recognised(place))))
         except (Failed, Unavailable) as error:
             if self._look is not None and self._look.done():
@@ -170,20 +170,20 @@ def _check(key: ArchiveKey, home: Home) -> None:
         raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
 
 
-def _standing(place: Place, key: ArchiveKey) -> Head:
+def _standing(place: ArchiveStore, key: ArchiveKey) -> ManifestHead:
     """The head of an archive whose objects are all there, as long as they should be."""
     try:
         head = fetch_head(place, key)
         if head is None:
-            raise Missing(f"there is no finished archive {key}")  # noqa: TRY301
+            raise ObjectMissing(f"there is no finished archive {key}")  # noqa: TRY301
         for part in head.parts:
-            size = place.size(place_of(key, part.name))
+            size = place.size(object_path(key, part.name))
             if size is None:
-                raise Missing(f"{part.name} is not there")  # noqa: TRY301
+                raise ObjectMissing(f"{part.name} is not there")  # noqa: TRY301
             if size != part.size:
-                raise Differs(f"{part.name} has {size} bytes, the manifest says {part.size}")  # noqa: TRY301
-    except Missing as error:
+                raise ArchiveMismatch(f"{part.name} has {size} bytes, the manifest says {part.size}")  # noqa: TRY301
+    except ObjectMissing as error:
         raise Failed(Code.ARCHIVE_NOT_FOUND, error.message, archive=str(key)) from error
-    except Differs as error:
+    except ArchiveMismatch as error:
         raise Failed(Code.CHECKSUM_MISMATCH, error.message, archive=str(key)) from error
     return head

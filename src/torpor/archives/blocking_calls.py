@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 Call = tuple["Future[Any]", Callable[[], Any]]
 
 
-def in_a_thread(work: Callable[[], Answer]) -> "Future[Answer]":
+def run_in_thread(work: Callable[[], Answer]) -> "Future[Answer]":
     """Begun at once, and not to be cancelled: those who share the answer cannot take it from each other."""
     future: Future[Answer] = Future()
     future.set_running_or_notify_cancel()

@@ -19,7 +19,7 @@ HOME: Final = "."
 Owner: TypeAlias = int | Literal["home"]
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     DIRECTORY = "dir"
     FILE = "file"
     SYMLINK = "symlink"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     FIFO = "fifo"
 
 
-class Differs(Exception):
+class ArchiveMismatch(Exception):
     """An archive is not what its manifest says, or its manifest is not one that Torpor writes."""
 
     def __init__(self, message: str, **context: object) -> None:
@@ -52,7 +52,7 @@ class HomeFacts:
 class Entry:
     path: str
     """Relative, `/` between names; bytes that are not UTF-8 are carried as lone surrogates (os.fsdecode)."""
-    kind: Kind
+    kind: EntryKind
     mode: int
     uid: Owner
     gid: Owner
@@ -88,7 +88,7 @@ class Entry:
             said: dict[str, Any] = json.loads(line)
             entry = cls(
                 path=said["path"],
-                kind=Kind(said["kind"]),
+                kind=EntryKind(said["kind"]),
                 mode=said["mode"],
                 uid=said["uid"],
                 gid=said["gid"],
@@ -101,7 +101,7 @@ class Entry:
             if not entry.is_well_typed() or entry.line() != line:
                 raise ValueError("not in canonical form")  # noqa: TRY301
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Differs(f"the manifest has a line that is not an entry: {error}") from error
+            raise ArchiveMismatch(f"the manifest has a line that is not an entry: {error}") from error
         return entry
 
     def is_well_typed(self) -> bool:
@@ -117,7 +117,7 @@ class Entry:
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class Order:
+class EntryOrder:
     """Checks, one entry after the other, that each stands in its place: depth first, names sorted by their bytes.
 
     It follows that no path stands twice, and that every parent is a directory entry that came before.
@@ -129,29 +129,29 @@ class Order:
 
     def check(self, entry: Entry) -> None:
         if self._last is None:
-            if entry.path != HOME or entry.kind is not Kind.DIRECTORY or entry.mtime_ns is not None:
-                raise Differs("the manifest does not begin with the home directory")
+            if entry.path != HOME or entry.kind is not EntryKind.DIRECTORY or entry.mtime_ns is not None:
+                raise ArchiveMismatch("the manifest does not begin with the home directory")
             self._last = []
             return
         try:
             names = entry.path.encode("utf-8", "surrogateescape").split(b"/")
         except UnicodeEncodeError as error:
-            raise Differs(f"the manifest has a path that no file can have: {entry.path!r}") from error
+            raise ArchiveMismatch(f"the manifest has a path that no file can have: {entry.path!r}") from error
         if any(name in (b"", b".", b"..") for name in names):
-            raise Differs(f"the manifest has a path that leads out of the home: {entry.path!r}", path=entry.path)
+            raise ArchiveMismatch(f"the manifest has a path that leads out of the home: {entry.path!r}", path=entry.path)
         if entry.mtime_ns is None:
-            raise Differs(f"the manifest has no mtime for {entry.path!r}", path=entry.path)
+            raise ArchiveMismatch(f"the manifest has no mtime for {entry.path!r}", path=entry.path)
         if names <= self._last:
-            raise Differs(f"the manifest is out of order at {entry.path!r}", path=entry.path)
+            raise ArchiveMismatch(f"the manifest is out of order at {entry.path!r}", path=entry.path)
         if names[:-1] != self._above[: len(names) - 1]:
-            raise Differs(f"the manifest has {entry.path!r} in a directory that it does not have", path=entry.path)
+            raise ArchiveMismatch(f"the manifest has {entry.path!r} in a directory that it does not have", path=entry.path)
         del self._above[len(names) - 1 :]
-        if entry.kind is Kind.DIRECTORY:
+        if entry.kind is EntryKind.DIRECTORY:
             self._above.append(names[-1])
         self._last = names
 
 
-class Root:
+class RootHash:
     """The root of a tree, and its size, growing with its entries."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class Root:
         """`line` for those who know it already: making it is most of the work."""
         line = entry.line() if line is None else line
         self._digest.update(line + b"\n")
-        if entry.kind in (Kind.FILE, Kind.HARDLINK):
+        if entry.kind in (EntryKind.FILE, EntryKind.HARDLINK):
             self.files += 1
             self.home_bytes += entry.size
         return line

@@ -16,7 +16,7 @@ HINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class FileOperation:
     """What was under way."""
 
     verb: str
@@ -27,20 +27,20 @@ class Doing:
     gives_hints: bool
 
 
-READING = Doing("read", Code.HOME_UNREADABLE, missing_means_changed=True, gives_hints=False)
-RESTORING = Doing("restore", Code.TAR_EXTRACT_FAILED, missing_means_changed=False, gives_hints=True)
+READING = FileOperation("read", Code.HOME_UNREADABLE, missing_means_changed=True, gives_hints=False)
+RESTORING = FileOperation("restore", Code.TAR_EXTRACT_FAILED, missing_means_changed=False, gives_hints=True)
 
 
-def changed(path: str) -> Failed:
+def home_changed_error(path: str) -> Failed:
     return Failed(Code.HOME_CHANGED, f"{path!r} changed while it was read: somebody still writes to this home", path=path)
 
 
-class troubles:  # noqa: N801 - reads as a word where it stands; a class, since it is entered for every file
+class FileErrors:
     """Says which path an error of the system is about, in our words."""
 
     __slots__ = ("_doing", "_path")
 
-    def __init__(self, doing: Doing, path: str | Path) -> None:
+    def __init__(self, doing: FileOperation, path: str | Path) -> None:
         self._doing = doing
         self._path = path
 
@@ -52,7 +52,7 @@ class troubles:  # noqa: N801 - reads as a word where it stands; a class, since 
             return
         doing, path, number = self._doing, os.fspath(self._path), error.errno or 0
         if doing.missing_means_changed and number == errno.ENOENT:
-            raise changed(path) from error
+            raise home_changed_error(path) from error
         code = ERRNO_MEANS.get(number, doing.otherwise)
         hint = HINTS.get(number, "") if doing.gives_hints else ""
         raise Failed(code, f"cannot {doing.verb} {path!r}: {error.strerror}{hint}", path=path) from error

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 
-from torpor.archives.entries import Differs
+from torpor.archives.entries import ArchiveMismatch
 
 if sys.version_info >= (3, 14):
     from compression.zstd import CompressionParameter, ZstdCompressor, ZstdDecompressor, ZstdError
@@ -68,9 +68,9 @@ def decompressed(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
                 elif frame.needs_input:
                     break
     except ZstdError as error:
-        raise Differs(f"not readable as zstd: {error}") from error
+        raise ArchiveMismatch(f"not readable as zstd: {error}") from error
     if frame is not None:
-        raise Differs("cut off: the last zstd frame has no end")
+        raise ArchiveMismatch("cut off: the last zstd frame has no end")
 
 
 def lines(pieces: Iterable[bytes], longest: int = 64 << 20) -> Iterator[bytes]:
@@ -80,7 +80,7 @@ def lines(pieces: Iterable[bytes], longest: int = 64 << 20) -> Iterator[bytes]:
         if b"\n" not in piece:
             rest += piece
             if len(rest) > longest:
-                raise Differs(f"a line longer than {longest} bytes")
+                raise ArchiveMismatch(f"a line longer than {longest} bytes")
             continue
         first, *more = piece.split(b"\n")
         yield rest + first
@@ -90,7 +90,7 @@ def lines(pieces: Iterable[bytes], longest: int = 64 << 20) -> Iterator[bytes]:
         yield rest
 
 
-class Tape:
+class ByteReader:
     """A stream of bytes of which one takes exactly as many as one wants."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -119,4 +119,4 @@ class Tape:
     def _next(self) -> bytes:
         for piece in self._pieces:
             return piece
-        raise Differs("cut off: the stream ends too early")
+        raise ArchiveMismatch("cut off: the stream ends too early")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torpor.archives.pack import Order, pack
-from torpor.archives.store import Address, Place
+from torpor.archives.pack import PackRequest, pack
+from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import rough_size
 from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed, TorporError
@@ -24,7 +24,7 @@ from torpor.domain.records import ArchiveKey
 PROGRESS_EVERY_S = 0.2
 
 
-class Meter:
+class ProgressMeter:
     """Says how far it has come, not too often."""
 
     def __init__(self, total: int | None, say: Callable[[Mapping[str, object]], None]) -> None:
@@ -43,9 +43,9 @@ class Meter:
             self._say({"progress": [self._done, total]})
 
 
-def do_pack(place: Place, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
-    meter = Meter(2 * rough_size(home), say)
-    wanted = Order(key, generation=order["generation"], revision=order["revision"])
+def do_pack(place: ArchiveStore, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
+    meter = ProgressMeter(2 * rough_size(home), write_json_line)
+    wanted = PackRequest(key, generation=order["generation"], revision=order["revision"])
     head = pack(place, wanted, home, meter).head
     return {
         "manifest_root": head.manifest_root,
@@ -56,9 +56,9 @@ def do_pack(place: Place, key: ArchiveKey, order: Mapping[str, Any], home: Path)
     }
 
 
-def do_unpack(place: Place, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
+def do_unpack(place: ArchiveStore, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
     manifest = find(place, key)
-    unpack(place, manifest, home, Meter(manifest.head.home_bytes, say))
+    unpack(place, manifest, home, ProgressMeter(manifest.head.home_bytes, write_json_line))
     return {
         "manifest_root": manifest.head.manifest_root,
         "bytes": manifest.head.home_bytes,
@@ -69,7 +69,7 @@ def do_unpack(place: Place, key: ArchiveKey, order: Mapping[str, Any], home: Pat
 ACTIONS = {"pack": do_pack, "unpack": do_unpack}
 
 
-def say(line: Mapping[str, object]) -> None:
+def write_json_line(line: Mapping[str, object]) -> None:
     """One line to whoever started us. When nobody listens any more there is nothing left to do: die without a word."""
     try:
         sys.stdout.write(json.dumps(line) + "\n")
@@ -104,17 +104,19 @@ def main(argv: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         order: Mapping[str, Any] = json.load(sys.stdin)
-        place = Place(Address.parse(order["url"]), order["options"])
+        place = ArchiveStore(StoreAddress.parse(order["url"]), order["options"])
         key = ArchiveKey.parse(order["key"])
         result = ACTIONS[order["action"]](place, key, order, Path(argv[-1]))
     except TorporError as error:
-        say(error_line(error))
+        write_json_line(error_line(error))
         return 1
     except (MemoryError, RecursionError, AssertionError, LookupError, TypeError, ValueError, OSError) as error:
         # A bug or a machine in distress: the one who reads the log wants the place as well.
-        say({"error": {"code": Code.INTERNAL.value, "message": f"{type(error).__name__}: {plain(str(error))}", "context": {}}})
+        write_json_line(
+            {"error": {"code": Code.INTERNAL.value, "message": f"{type(error).__name__}: {plain(str(error))}", "context": {}}}
+        )
         raise
-    say({"result": result})
+    write_json_line({"result": result})
     return 0
 
 

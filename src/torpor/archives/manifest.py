@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torpor import __version__
-from torpor.archives.entries import Differs, Entry, HomeFacts, Order, Root
+from torpor.archives.entries import ArchiveMismatch, Entry, EntryOrder, HomeFacts, RootHash
 from torpor.archives.frames import compressor, decompressed, lines
-from torpor.archives.store import Place
-from torpor.archives.tree import Skipped
+from torpor.archives.store import ArchiveStore
+from torpor.archives.tree import SkippedEntry
 from torpor.domain.records import ArchiveKey
 
 FORMAT = 1
@@ -25,7 +25,7 @@ ENTRIES_FOLLOW = b' "entries": ['
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArchivePart:
     """An object that holds a piece of the tar. There is one today; the entries are spread over them in order."""
 
     name: str
@@ -34,7 +34,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ManifestHead:
     workspace_id: str
     op_id: str
     generation: int
@@ -43,8 +43,8 @@ class Head:
     manifest_root: str
     files: int
     home_bytes: int
-    parts: tuple[Part, ...]
-    skipped: tuple[Skipped, ...] = ()
+    parts: tuple[ArchivePart, ...]
+    skipped: tuple[SkippedEntry, ...] = ()
     """The first of those that were left out."""
     skipped_count: int = 0
     created_by: str = f"torpor {__version__}"
@@ -61,33 +61,33 @@ class Head:
         return document.removesuffix("\n}").encode() + b",\n" + ENTRIES_FOLLOW + b"\n"
 
     @classmethod
-    def parse(cls, text: bytes) -> "Head":
+    def parse(cls, text: bytes) -> "ManifestHead":
         try:
             said: dict[str, Any] = json.loads(text + b"]}")
             if said["format"] != FORMAT:
-                raise Differs(f"the archive has format {said['format']!r}; this Torpor reads {FORMAT}")
+                raise ArchiveMismatch(f"the archive has format {said['format']!r}; this Torpor reads {FORMAT}")
             said.pop("entries")
             said["home"] = HomeFacts(**said["home"])
-            said["parts"] = tuple(Part(**part) for part in said["parts"])
-            said["skipped"] = tuple(Skipped(**skipped) for skipped in said["skipped"])
+            said["parts"] = tuple(ArchivePart(**part) for part in said["parts"])
+            said["skipped"] = tuple(SkippedEntry(**skipped) for skipped in said["skipped"])
             said.setdefault("skipped_count", len(said["skipped"]))
             head = cls(**said)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Differs(f"the manifest cannot be read: {error}") from error
+            raise ArchiveMismatch(f"the manifest cannot be read: {error}") from error
         counts = (head.files, head.home_bytes, head.skipped_count, *(part.size for part in head.parts))
         numbers = (head.generation, head.revision, head.home.uid, head.home.gid, *counts)
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise Differs("the manifest has a number that cannot be")
+            raise ArchiveMismatch("the manifest has a number that cannot be")
         if type(head.home.mtime_ns) is not int or not all(part.name == HOME_NAME for part in head.parts):
-            raise Differs("the manifest names something that an archive does not have")
+            raise ArchiveMismatch("the manifest names something that an archive does not have")
         return head
 
 
-class Entries:
+class ManifestBuilder:
     """The entries of an archive as they come, squeezed at once: what stays in memory is small."""
 
     def __init__(self) -> None:
-        self.root = Root()
+        self.root = RootHash()
         self._frame = compressor()
         self._squeezed: list[bytes] = []
         self._count = 0
@@ -97,7 +97,7 @@ class Entries:
         self._squeezed.append(self._frame.compress((b",\n" if self._count else b"") + line))
         self._count += 1
 
-    def manifest(self, head: Head) -> bytes:
+    def manifest(self, head: ManifestHead) -> bytes:
         front = compressor()
         return b"".join(
             (front.compress(head.text()), front.flush(), *self._squeezed, self._frame.compress(b"\n]}\n"), self._frame.flush())
@@ -108,12 +108,12 @@ class Entries:
 class Manifest:
     """A manifest that was read from a store."""
 
-    head: Head
+    head: ManifestHead
     squeezed: bytes
 
     def entries(self) -> Iterator[Entry]:
         """Each entry, in its place; at the end it is certain that they are the ones that the root stands for."""
-        root, order = Root(), Order()
+        root, order = RootHash(), EntryOrder()
         rows = lines(decompressed([self.squeezed]))
         for row in rows:
             if row == ENTRIES_FOLLOW:
@@ -127,22 +127,22 @@ class Manifest:
             root.add(entry, line)
             yield entry
         else:
-            raise Differs("the manifest has no end")
+            raise ArchiveMismatch("the manifest has no end")
         if any(rows):
-            raise Differs("the manifest goes on after its end")
+            raise ArchiveMismatch("the manifest goes on after its end")
         if root.hex() != self.head.manifest_root:
-            raise Differs(f"the manifest's entries have the root {root.hex()}, its head says {self.head.manifest_root}")
+            raise ArchiveMismatch(f"the manifest's entries have the root {root.hex()}, its head says {self.head.manifest_root}")
         if (root.files, root.home_bytes) != (self.head.files, self.head.home_bytes):
-            raise Differs("the manifest's entries are not as many as its head says")
+            raise ArchiveMismatch("the manifest's entries are not as many as its head says")
 
 
-def place_of(key: ArchiveKey, name: str) -> str:
+def object_path(key: ArchiveKey, name: str) -> str:
     return f"{key}/{name}"
 
 
-def fetch(place: Place, key: ArchiveKey) -> Manifest | None:
+def fetch(place: ArchiveStore, key: ArchiveKey) -> Manifest | None:
     """The manifest of a finished archive; None when there is none."""
-    path = place_of(key, MANIFEST_NAME)
+    path = object_path(key, MANIFEST_NAME)
     size = place.size(path)
     if size is None:
         return None
@@ -150,22 +150,22 @@ def fetch(place: Place, key: ArchiveKey) -> Manifest | None:
     return Manifest(_head([squeezed], key), squeezed)
 
 
-def fetch_head(place: Place, key: ArchiveKey) -> Head | None:
+def fetch_head(place: ArchiveStore, key: ArchiveKey) -> ManifestHead | None:
     """Only what a manifest says first: however many entries it has, this stays a small question."""
-    path = place_of(key, MANIFEST_NAME)
+    path = object_path(key, MANIFEST_NAME)
     size = place.size(path)
     return None if size is None else _head(place.windows(path, size, window_bytes=1 << 16), key)
 
 
-def _head(squeezed: Iterable[bytes | memoryview], key: ArchiveKey) -> Head:
+def _head(squeezed: Iterable[bytes | memoryview], key: ArchiveKey) -> ManifestHead:
     text = bytearray()
     for row in lines(decompressed(squeezed)):
         text += row + b"\n"
         if row == ENTRIES_FOLLOW:
             break
         if len(text) > MOST_HEAD_BYTES:
-            raise Differs("the manifest's head has no end")
-    head = Head.parse(bytes(text))
+            raise ArchiveMismatch("the manifest's head has no end")
+    head = ManifestHead.parse(bytes(text))
     if head.key != key:
-        raise Differs(f"the manifest under {key} is that of {head.key}", object=place_of(key, MANIFEST_NAME))
+        raise ArchiveMismatch(f"the manifest under {key} is that of {head.key}", object=object_path(key, MANIFEST_NAME))
     return head

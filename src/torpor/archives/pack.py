@@ -11,19 +11,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torpor.archives.entries import HOME, Differs, Entry, HomeFacts, Kind
+from torpor.archives.entries import HOME, ArchiveMismatch, Entry, EntryKind, HomeFacts
 from torpor.archives.frames import compressed
-from torpor.archives.manifest import HOME_NAME, MANIFEST_NAME, Entries, Head, Manifest, Part, fetch, place_of
+from torpor.archives.manifest import (
+    HOME_NAME,
+    MANIFEST_NAME,
+    ArchivePart,
+    Manifest,
+    ManifestBuilder,
+    ManifestHead,
+    fetch,
+    object_path,
+)
 from torpor.archives.proof import Done, prove
-from torpor.archives.store import Place, Transient
+from torpor.archives.store import ArchiveStore, TransientFailure
 from torpor.archives.tarheader import END, header, padding
-from torpor.archives.tree import Skips, Walk, content, refuse_holes
+from torpor.archives.tree import SkipSummary, Walk, content, refuse_holes
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PackRequest:
     """Which archive is wanted."""
 
     key: ArchiveKey
@@ -35,7 +44,7 @@ Thing = tuple[Entry, Callable[[], Iterable[bytes]]]
 """An entry, and how to read it."""
 
 
-def pack(place: Place, order: Order, home: Path, done: Done) -> Manifest:
+def pack(place: ArchiveStore, order: PackRequest, home: Path, done: Done) -> Manifest:
     """The home as a proven archive. `done` counts its bytes twice: written, and read back."""
 
     def things(walk: Walk) -> Iterator[Thing]:
@@ -49,47 +58,49 @@ def pack(place: Place, order: Order, home: Path, done: Done) -> Manifest:
     return _ensure(place, order, attempt, done)
 
 
-def pack_empty(place: Place, order: Order, *, mode: int) -> Manifest:
+def pack_empty(place: ArchiveStore, order: PackRequest, *, mode: int) -> Manifest:
     """The proven archive of a home in which there is nothing."""
 
     def attempt() -> None:
         home = HomeFacts(uid=0, gid=0, mtime_ns=0)
-        nothing: list[Thing] = [(Entry(HOME, Kind.DIRECTORY, mode, "home", "home", None), lambda: ())]
-        _write(place, order, home, nothing, Skips(), lambda count: None)
+        nothing: list[Thing] = [(Entry(HOME, EntryKind.DIRECTORY, mode, "home", "home", None), lambda: ())]
+        _write(place, order, home, nothing, SkipSummary(), lambda count: None)
 
     return _ensure(place, order, attempt, lambda count: None)
 
 
-def _ensure(place: Place, order: Order, attempt: Callable[[], None], done: Done) -> Manifest:
+def _ensure(place: ArchiveStore, order: PackRequest, attempt: Callable[[], None], done: Done) -> Manifest:
     if not _is_finished(place, order.key):
         for pause_s in place.pauses_s:
             try:
                 attempt()
                 break
-            except Transient:
+            except TransientFailure:
                 time.sleep(pause_s)
         else:
             attempt()
     return prove(place, order.key, generation=order.generation, revision=order.revision, done=done)
 
 
-def _forget(place: Place, key: ArchiveKey) -> None:
+def _forget(place: ArchiveStore, key: ArchiveKey) -> None:
     """Data that no manifest will ever speak for goes with the one who wrote it."""
-    with contextlib.suppress(Failed, Differs):
-        if place.size(place_of(key, MANIFEST_NAME)) is None:
-            place.remove(place_of(key, HOME_NAME))
+    with contextlib.suppress(Failed, ArchiveMismatch):
+        if place.size(object_path(key, MANIFEST_NAME)) is None:
+            place.remove(object_path(key, HOME_NAME))
 
 
-def _is_finished(place: Place, key: ArchiveKey) -> bool:
+def _is_finished(place: ArchiveStore, key: ArchiveKey) -> bool:
     try:
         return fetch(place, key) is not None
-    except Differs as error:
+    except ArchiveMismatch as error:
         # There is a manifest, and it never changes: this key is spoilt. The home is intact, and another op_id helps.
         raise Failed(Code.READBACK_MISMATCH, f"read back {key}: {error.message}", **error.context) from error
 
 
-def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing], skipped: Skips, done: Done) -> None:
-    entries = Entries()
+def _write(
+    place: ArchiveStore, order: PackRequest, home: HomeFacts, things: Iterable[Thing], skipped: SkipSummary, done: Done
+) -> None:
+    entries = ManifestBuilder()
     digest, size, is_whole = hashlib.sha256(), 0, False
 
     def counted() -> Iterator[bytes]:
@@ -101,8 +112,8 @@ def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing],
         is_whole = True
 
     try:
-        place.write(place_of(order.key, HOME_NAME), counted())
-        head = Head(
+        place.write(object_path(order.key, HOME_NAME), counted())
+        head = ManifestHead(
             workspace_id=order.key.workspace_id,
             op_id=order.key.op_id,
             generation=order.generation,
@@ -111,13 +122,13 @@ def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing],
             manifest_root=entries.root.hex(),
             files=entries.root.files,
             home_bytes=entries.root.home_bytes,
-            parts=(Part(HOME_NAME, size, digest.hexdigest()),),
+            parts=(ArchivePart(HOME_NAME, size, digest.hexdigest()),),
             skipped=tuple(skipped.first),
             skipped_count=skipped.count,
         )
         # When there is one already, somebody else has finished this very archive: the proof that follows judges it.
-        place.write_once(place_of(order.key, MANIFEST_NAME), entries.manifest(head))
-    except Transient:
+        place.write_once(object_path(order.key, MANIFEST_NAME), entries.manifest(head))
+    except TransientFailure:
         raise  # to be written over by the next try
     except BaseException:
         # An upload that was cut off has aborted itself; what else lies there is not ours to remove.
@@ -126,10 +137,10 @@ def _write(place: Place, order: Order, home: HomeFacts, things: Iterable[Thing],
         raise
 
 
-def _tar(home: HomeFacts, things: Iterable[Thing], entries: Entries, done: Done) -> Iterator[bytes]:
+def _tar(home: HomeFacts, things: Iterable[Thing], entries: ManifestBuilder, done: Done) -> Iterator[bytes]:
     for entry, read in things:
         yield header(entry, home)
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryKind.FILE:
             digest = hashlib.sha256()
             for piece in read():
                 digest.update(piece)

@@ -32,7 +32,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from torpor.archives.blocking_calls import Threads
-from torpor.archives.entries import Differs
+from torpor.archives.entries import ArchiveMismatch
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.domain.names import is_id
 
@@ -84,11 +84,11 @@ OS_ERROR_MEANS: dict[int, tuple[Code, bool]] = {
 }
 
 
-class Transient(Failed):
+class TransientFailure(Failed):
     """The store did not answer this time; the same call may succeed later."""
 
 
-class Missing(Differs):
+class ObjectMissing(ArchiveMismatch):
     """An object is not there."""
 
 
@@ -101,7 +101,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class StoreAddress:
     """A store's URL, understood but not visited."""
 
     url: str
@@ -109,7 +109,7 @@ class Address:
     """For file: URLs."""
 
     @classmethod
-    def parse(cls, url: str) -> "Address":
+    def parse(cls, url: str) -> "StoreAddress":
         allowed = "file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
         try:
             parts = urlsplit(url)
@@ -133,10 +133,10 @@ class Address:
 
 
 @dataclass(slots=True)
-class Place:
+class ArchiveStore:
     """A store that can be asked. Each verb tries three times when the store does not answer."""
 
-    address: Address
+    address: StoreAddress
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     pauses_s: tuple[float, ...] = PAUSES_S
     _store: ObjectStore | None = field(default=None, repr=False)
@@ -174,7 +174,7 @@ class Place:
         """How long an object is; None when there is none."""
         try:
             return self._tried(path, lambda: obstore.head(self.store, path)["size"])
-        except Missing:
+        except ObjectMissing:
             return None
 
     def windows(
@@ -186,7 +186,7 @@ class Place:
             length = min(window_bytes, size - start)
             found = self._tried(path, lambda: memoryview(obstore.get_range(self.store, path, start=start, length=length)))
             if len(found) != length:
-                raise Differs(f"{path} is cut off", object=path)
+                raise ArchiveMismatch(f"{path} is cut off", object=path)
             if digest is not None:
                 digest.update(found)
             return found
@@ -235,7 +235,7 @@ class Place:
             text = self._tried(
                 IDENTITY, lambda: bytes(obstore.get(self.store, IDENTITY).bytes()).decode("utf-8", "replace").strip()
             )
-        except Missing:
+        except ObjectMissing:
             return None
         if not is_id(text):
             raise Failed(
@@ -249,13 +249,13 @@ class Place:
             if (found := self.identity()) is not None:
                 return found
             # Two at once may remove each other's remains; whoever comes first, there is only one in the end.
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(ObjectMissing):
                 self.write_once(IDENTITY, f"{uuid.uuid4()}\n".encode())
         raise Failed(Code.S3_ACCESS_ERROR, f"{IDENTITY} was written to {self.address.url}, and is not there", object=IDENTITY)
 
     def remove(self, path: str) -> None:
         """There is no such object. Tried once: this is for those who have no time left."""
-        with contextlib.suppress(Missing), self._translated(path):
+        with contextlib.suppress(ObjectMissing), self._translated(path):
             obstore.delete(self.store, path)
 
     def listed(self, prefix: str = "") -> Iterator[Sequence[str]]:
@@ -288,7 +288,7 @@ class Place:
         try:
             with self._translated(above.name):
                 return [(f"{above.name}/{one.name}", (one / whole_with).exists()) for one in self._folders_in(above)]
-        except Missing:
+        except ObjectMissing:
             return []  # its last archive was removed meanwhile
 
     def _folders_in(self, place: Path) -> list[Path]:
@@ -327,7 +327,7 @@ class Place:
             try:
                 with self._translated(path):
                     return action()
-            except Transient:
+            except TransientFailure:
                 time.sleep(pause_s)
         with self._translated(path):
             return action()
@@ -337,11 +337,11 @@ class Place:
         try:
             yield
         except FileNotFoundError as error:
-            raise Missing(f"{path} is not there", object=path) from error
+            raise ObjectMissing(f"{path} is not there", object=path) from error
         except (BaseError, OSError) as error:
             message = f"the archive store failed at {path or self.address.url}: {_first_line(error)}"
             code, may_pass = _meaning(error)
-            raise (Transient if may_pass else Failed)(
+            raise (TransientFailure if may_pass else Failed)(
                 code, message, object=path, endpoint=self.address.url, status_code=_status_code(error)
             ) from error
 
@@ -374,7 +374,7 @@ class Place:
         if directory is None:
             return
         place = directory / path
-        with contextlib.suppress(Missing), self._translated(path):
+        with contextlib.suppress(ObjectMissing), self._translated(path):
             for remains in place.glob("*#*"):
                 remains.unlink(missing_ok=True)
             place.rmdir()

@@ -4,7 +4,7 @@ A pure function of the entry, so the reader needs no tar parser: it works out wh
 read it; times to the nanosecond, long or strange names and extended attributes stand in PAX records, as GNU tar writes them.
 """
 
-from torpor.archives.entries import HOME, Entry, HomeFacts, Kind
+from torpor.archives.entries import HOME, Entry, EntryKind, HomeFacts
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -13,11 +13,11 @@ MOST_OCTAL_7 = 0o7777777
 MOST_OCTAL_11 = 0o77777777777
 
 TYPE_FLAG = {
-    Kind.FILE: b"0",
-    Kind.HARDLINK: b"1",
-    Kind.SYMLINK: b"2",
-    Kind.DIRECTORY: b"5",
-    Kind.FIFO: b"6",
+    EntryKind.FILE: b"0",
+    EntryKind.HARDLINK: b"1",
+    EntryKind.SYMLINK: b"2",
+    EntryKind.DIRECTORY: b"5",
+    EntryKind.FIFO: b"6",
 }
 
 
@@ -74,7 +74,7 @@ def padding(size: int) -> bytes:
 def _path(entry: Entry) -> bytes:
     if entry.path == HOME:
         return b"./"
-    return _bytes(entry.path) + (b"/" if entry.kind is Kind.DIRECTORY else b"")
+    return _bytes(entry.path) + (b"/" if entry.kind is EntryKind.DIRECTORY else b"")
 
 
 def _bytes(text: str) -> bytes:

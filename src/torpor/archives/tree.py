@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from torpor.archives.entries import HOME, Entry, HomeFacts, Kind, Owner, Root
-from torpor.archives.file_errors import READING, changed, troubles
+from torpor.archives.entries import HOME, Entry, EntryKind, HomeFacts, Owner, RootHash
+from torpor.archives.file_errors import READING, FileErrors, home_changed_error
 from torpor.domain.errors import Code, Failed
 
 READ_BYTES = 1 << 20
 ZEROS = bytes(READ_BYTES)
 
 KIND_OF = {
-    stat.S_IFDIR: Kind.DIRECTORY,
-    stat.S_IFREG: Kind.FILE,
-    stat.S_IFLNK: Kind.SYMLINK,
-    stat.S_IFIFO: Kind.FIFO,
+    stat.S_IFDIR: EntryKind.DIRECTORY,
+    stat.S_IFREG: EntryKind.FILE,
+    stat.S_IFLNK: EntryKind.SYMLINK,
+    stat.S_IFIFO: EntryKind.FIFO,
 }
 # A socket means nothing without the process behind it; a device is the machine's, not the home's.
 SKIPPED_KINDS = {stat.S_IFSOCK: "socket", stat.S_IFCHR: "character device", stat.S_IFBLK: "block device"}
@@ -41,26 +41,26 @@ MOST_SKIPPED_PATH = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedEntry:
     path: str
     kind: str
 
 
 @dataclass(slots=True)
-class Skips:
+class SkipSummary:
     """What was left out: how many, and the first of them."""
 
     count: int = 0
-    first: list[Skipped] = field(default_factory=list)
+    first: list[SkippedEntry] = field(default_factory=list)
 
     def add(self, path: str, kind: str) -> None:
         self.count += 1
         if len(self.first) < MOST_SKIPPED:
-            self.first.append(Skipped(path[:MOST_SKIPPED_PATH], kind))
+            self.first.append(SkippedEntry(path[:MOST_SKIPPED_PATH], kind))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WalkEntry:
     """One thing, while the walk stands still at it. A file's `sha256` is not known yet."""
 
     entry: Entry
@@ -74,7 +74,7 @@ class Walk:
     """Everything in a home, in the order of the manifest. What is left out is in `skipped` afterwards."""
 
     def __init__(self, home: Path) -> None:
-        self.skipped = Skips()
+        self.skipped = SkipSummary()
         self._path = home
         try:
             seen = home.stat()
@@ -82,20 +82,20 @@ class Walk:
             raise Failed(Code.VOLUME_NOT_READY, f"there is no home at {os.fspath(home)!r}: {error.strerror}") from error
         self.home = HomeFacts(seen.st_uid, seen.st_gid, seen.st_mtime_ns)
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[WalkEntry]:
         first_path: dict[tuple[int, int], str] = {}
         levels: list[_Level] = []
         try:
-            with troubles(READING, HOME):
+            with FileErrors(READING, HOME):
                 level = _Level.open(os.fspath(self._path), None, "")
                 levels.append(level)
-                entry = Entry(HOME, Kind.DIRECTORY, level.mode, "home", "home", None, xattrs=kept_xattrs(level.fd))
-            yield Found(entry, level.fd, ".", level.seen)
+                entry = Entry(HOME, EntryKind.DIRECTORY, level.mode, "home", "home", None, xattrs=kept_xattrs(level.fd))
+            yield WalkEntry(entry, level.fd, ".", level.seen)
             while levels:
                 level = levels[-1]
                 name = next(level.names, None)
                 path = level.prefix + (name or "")
-                with troubles(READING, path):
+                with FileErrors(READING, path):
                     if name is None:
                         levels.pop().close()
                         continue
@@ -104,8 +104,8 @@ class Walk:
                 if found is None:
                     continue
                 yield found
-                if found.entry.kind is Kind.DIRECTORY:
-                    with troubles(READING, path):
+                if found.entry.kind is EntryKind.DIRECTORY:
+                    with FileErrors(READING, path):
                         levels.append(_Level.open(name, level.fd, path + "/"))
         finally:
             for level in reversed(levels):
@@ -113,20 +113,20 @@ class Walk:
 
     def _found(
         self, level: "_Level", name: str, path: str, seen: os.stat_result, first_path: dict[tuple[int, int], str]
-    ) -> Found | None:
+    ) -> WalkEntry | None:
         kind = KIND_OF.get(stat.S_IFMT(seen.st_mode))
         if kind is None:
             self.skipped.add(path, SKIPPED_KINDS.get(stat.S_IFMT(seen.st_mode), "unknown"))
             return None
         target = ""
-        size = seen.st_size if kind is Kind.FILE else 0
+        size = seen.st_size if kind is EntryKind.FILE else 0
         xattrs = kept_xattrs(f"/proc/self/fd/{level.fd}/{name}")
-        if kind is Kind.SYMLINK:
+        if kind is EntryKind.SYMLINK:
             target = os.readlink(name, dir_fd=level.fd)
-        if seen.st_nlink > 1 and kind is not Kind.DIRECTORY:
+        if seen.st_nlink > 1 and kind is not EntryKind.DIRECTORY:
             first = first_path.setdefault((seen.st_dev, seen.st_ino), path)
             if first != path:
-                kind, target, size, xattrs = Kind.HARDLINK, first, 0, {}
+                kind, target, size, xattrs = EntryKind.HARDLINK, first, 0, {}
         entry = Entry(
             path,
             kind,
@@ -138,21 +138,21 @@ class Walk:
             target,
             xattrs,
         )
-        return Found(entry, level.fd, name, seen)
+        return WalkEntry(entry, level.fd, name, seen)
 
     @staticmethod
     def _owner(number: int, home: int) -> Owner:
         return "home" if number == home else number
 
 
-def content(found: Found) -> Iterator[bytes]:
+def content(found: WalkEntry) -> Iterator[bytes]:
     """What a file holds, exactly as many bytes as its entry says."""
-    with troubles(READING, found.entry.path):
+    with FileErrors(READING, found.entry.path):
         fd = _open_to_read(found.name, found.directory, found.seen)
         try:
             before = os.fstat(fd)
             if _identity(before) != _identity(found.seen):
-                raise changed(found.entry.path)
+                raise home_changed_error(found.entry.path)
             position = 0
             for hole, data in _settled_holes(fd, before) if _may_have_holes(before) else ():
                 yield from _data(fd, position, hole, found.entry.path)
@@ -161,7 +161,7 @@ def content(found: Found) -> Iterator[bytes]:
             yield from _data(fd, position, found.entry.size, found.entry.path)
             after = os.fstat(fd)
             if _identity(after) != _identity(before) or after.st_ctime_ns != before.st_ctime_ns:
-                raise changed(found.entry.path)
+                raise home_changed_error(found.entry.path)
         finally:
             os.close(fd)
 
@@ -170,7 +170,7 @@ def _data(fd: int, position: int, end: int, path: str) -> Iterator[bytes]:
     while position < end:
         piece = os.pread(fd, min(end - position, READ_BYTES), position)
         if not piece:
-            raise changed(path)
+            raise home_changed_error(path)
         position += len(piece)
         yield piece
 
@@ -184,10 +184,10 @@ def _zeros(left: int) -> Iterator[bytes]:
 
 def tree_root(home: Path | str) -> str:
     """The hash of a home: equal for two trees that nobody could tell apart, whoever owns them and wherever they are."""
-    root = Root()
+    root = RootHash()
     for found in Walk(Path(home)):
         entry = found.entry
-        if entry.kind is Kind.FILE:
+        if entry.kind is EntryKind.FILE:
             digest = hashlib.sha256()
             for piece in content(found):
                 digest.update(piece)
@@ -241,13 +241,13 @@ class Holes:
             raise Failed(Code.HOME_TOO_LARGE, f"{message}: remove them or make them smaller", path=path)
 
 
-def refuse_holes(walk: Iterable[Found]) -> Iterator[Found]:
+def refuse_holes(walk: Iterable[WalkEntry]) -> Iterator[WalkEntry]:
     """The same walk, as long as there are not too many holes: it also sees what only its owner may open."""
     holes = Holes()
     for found in walk:
         path = found.entry.path
-        if found.entry.kind is Kind.FILE:
-            with troubles(READING, path):
+        if found.entry.kind is EntryKind.FILE:
+            with FileErrors(READING, path):
                 holes.add(path, found.seen, partial(_open_to_read, found.name, found.directory, found.seen))
         yield found
 
@@ -382,7 +382,7 @@ class _Level:
         after = os.fstat(self.fd)
         self.leave()
         if after.st_mtime_ns != self.seen.st_mtime_ns:
-            raise changed(self.prefix.rstrip("/") or HOME)
+            raise home_changed_error(self.prefix.rstrip("/") or HOME)
 
     def leave(self) -> None:
         if self.is_lent:

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torpor.archives.entries import HOME, Differs, Entry, Kind
-from torpor.archives.file_errors import RESTORING, troubles
+from torpor.archives.entries import HOME, ArchiveMismatch, Entry, EntryKind
+from torpor.archives.file_errors import RESTORING, FileErrors
 from torpor.archives.manifest import Manifest, fetch
 from torpor.archives.proof import Done, contents
-from torpor.archives.store import Missing, Place
+from torpor.archives.store import ArchiveStore, ObjectMissing
 from torpor.archives.tree import Walk, is_kept
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
@@ -27,7 +27,7 @@ OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def find(place: Place, key: ArchiveKey) -> Manifest:
+def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
     """The manifest of the archive to restore."""
     with _judged(key):
         manifest = fetch(place, key)
@@ -36,13 +36,13 @@ def find(place: Place, key: ArchiveKey) -> Manifest:
     return manifest
 
 
-def unpack(place: Place, manifest: Manifest, home: Path, done: Done) -> None:
+def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
     """The home is what the archive says, durably. What an earlier try left there goes first."""
     key = manifest.head.key
-    with _judged(key), troubles(RESTORING, home), contextlib.closing(_Target(home)) as target:
+    with _judged(key), FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
         target.clear()
         for entry, content in contents(place, manifest, done):
-            with troubles(RESTORING, entry.path):
+            with FileErrors(RESTORING, entry.path):
                 target.put(entry, content)
         target.finish(manifest.head.home.mtime_ns)
         target.sync()
@@ -67,7 +67,7 @@ def _compare(manifest: Manifest, home: Path) -> None:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenDirectory:
     """A directory that is being filled; its own mode and times are set when it is left."""
 
     fd: int
@@ -78,7 +78,7 @@ class _Target:
     """A home being filled, in the order of the manifest."""
 
     def __init__(self, home: Path) -> None:
-        self._levels = [_Open(os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None)]
+        self._levels = [_OpenDirectory(os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None)]
         owner = os.fstat(self._levels[0].fd)
         self._uid, self._gid = owner.st_uid, owner.st_gid
 
@@ -105,24 +105,24 @@ class _Target:
             self._leave()
         directory = self._levels[-1].fd
         match entry.kind:
-            case Kind.DIRECTORY:
+            case EntryKind.DIRECTORY:
                 os.mkdir(name, stat.S_IRWXU, dir_fd=directory)
-                self._levels.append(_Open(os.open(name, OPEN_DIRECTORY, dir_fd=directory), entry))
-            case Kind.FILE:
+                self._levels.append(_OpenDirectory(os.open(name, OPEN_DIRECTORY, dir_fd=directory), entry))
+            case EntryKind.FILE:
                 fd = os.open(name, NEW_FILE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=directory)
                 try:
                     _write(fd, entry.size, content)
                     self._dress(fd, entry, entry.mtime_ns or 0)
                 finally:
                     os.close(fd)
-            case Kind.SYMLINK:
+            case EntryKind.SYMLINK:
                 os.symlink(entry.target, name, dir_fd=directory)
                 self._dress_in(directory, name, entry)
-            case Kind.FIFO:
+            case EntryKind.FIFO:
                 os.mkfifo(name, stat.S_IRUSR | stat.S_IWUSR, dir_fd=directory)
                 self._dress_in(directory, name, entry)
                 os.chmod(name, entry.mode, dir_fd=directory)
-            case Kind.HARDLINK:
+            case EntryKind.HARDLINK:
                 self._link(entry, directory, name)
 
     def finish(self, home_mtime_ns: int) -> None:
@@ -143,7 +143,7 @@ class _Target:
         level = self._levels.pop()
         try:
             assert level.entry is not None
-            with troubles(RESTORING, level.entry.path):
+            with FileErrors(RESTORING, level.entry.path):
                 self._dress(level.fd, level.entry, level.entry.mtime_ns or 0)
         finally:
             os.close(level.fd)
@@ -175,7 +175,7 @@ class _Target:
     def _link(self, entry: Entry, directory: int, name: str) -> None:
         *above, last = entry.target.split("/")
         if any(step in ("", ".", "..") for step in (*above, last)):
-            raise Differs(f"the manifest has a hard link that leads out of the home: {entry.path!r}", path=entry.path)
+            raise ArchiveMismatch(f"the manifest has a hard link that leads out of the home: {entry.path!r}", path=entry.path)
         with contextlib.ExitStack() as way:
             fd = self._levels[0].fd
             for step in above:
@@ -254,7 +254,7 @@ def _judged(key: ArchiveKey) -> Iterator[None]:
     """What a difference means for somebody who wants the home back."""
     try:
         yield
-    except Missing as error:
+    except ObjectMissing as error:
         raise Failed(Code.ARCHIVE_NOT_FOUND, f"archive {key}: {error.message}", **error.context) from error
-    except Differs as error:
+    except ArchiveMismatch as error:
         raise Failed(Code.CHECKSUM_MISMATCH, f"archive {key}: {error.message}", **error.context) from error

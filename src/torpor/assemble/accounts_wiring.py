@@ -9,14 +9,14 @@ from torpor.bus.revocations import Revocations
 from torpor.domain.unconfined import ControllerConfinement
 from torpor.settings import Settings
 from torpor.store.database import Database
-from torpor.store.user_store import PeopleStore
+from torpor.store.user_store import UserStore
 
 
 def accounts(
     settings: Settings, database: Database, bus: Bus, revocations: Revocations, confinement: ControllerConfinement
 ) -> Accounts:
     return Accounts(
-        PeopleStore(database), revocations, Throttle(bus), session_ttl_s=settings.session_ttl, confinement=confinement
+        UserStore(database), revocations, Throttle(bus), session_ttl_s=settings.session_ttl, confinement=confinement
     )
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from torpor.domain.errors import Refused
-from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.paths import runtime_paths
 
 NAME = "archives"
 ADVICE = (
@@ -24,21 +24,21 @@ class ArchiveDirectory(Enum):
     LOST = "lost"
 
 
-def look(data: Path) -> ArchiveDirectory:
+def inspect(data: Path) -> ArchiveDirectory:
     if (data / NAME).exists():
         return ArchiveDirectory.PRESENT
-    traces = (data / "postgres", places(data).known_identity)
+    traces = (data / "postgres", runtime_paths(data).known_identity)
     return ArchiveDirectory.LOST if any(trace.exists() for trace in traces) else ArchiveDirectory.NEW
 
 
-def loss(data: Path) -> str:
+def missing_message(data: Path) -> str:
     return f"the archive directory {data / NAME} is missing, and this installation has run before"
 
 
 def ensure(data: Path) -> None:
     """Make the directory on a first start; refuse a data directory that has lost it."""
-    if look(data) is ArchiveDirectory.LOST:
-        raise Refused("archives_lost", f"{loss(data)}; {ADVICE}")
+    if inspect(data) is ArchiveDirectory.LOST:
+        raise Refused("archives_lost", f"{missing_message(data)}; {ADVICE}")
     try:
         (data / NAME).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:

@@ -13,13 +13,13 @@ from torpor.api import wire
 from torpor.assemble import archive_directory, engines
 from torpor.control.busy_watch import BusyWatch
 from torpor.control.controller import Controller, Listeners
-from torpor.control.coordinator import Coordinator, Lock
+from torpor.control.coordinator import Coordinator, LeaderLockOptions
 from torpor.control.events import EventPublisher
-from torpor.control.gc import Collector
+from torpor.control.gc import GarbageCollector
 from torpor.control.home_sizes import HomeSizes
 from torpor.control.idle_watch import IdleWatch, touch_on_running
-from torpor.control.membership import Heartbeat, Identity, Membership
-from torpor.control.reconcile_log import tell
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
+from torpor.control.reconcile_log import log_change
 from torpor.control.schedule import Intervals
 from torpor.control.workspace_metrics import Census
 from torpor.domain.errors import Refused, Unavailable
@@ -29,20 +29,20 @@ from torpor.domain.records import Change
 from torpor.domain.states import Phase
 from torpor.domain.unconfined import ControllerConfinement
 from torpor.ports import Activity, Archives, Feed, Runtime
-from torpor.service.activity import Touch, asking
-from torpor.service.use import Using
+from torpor.service.activity import Touch, use_reader
+from torpor.service.use import UseService
 from torpor.settings import Settings
 from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database
 from torpor.store.events import Outbox
-from torpor.store.gc import CollectingStore
+from torpor.store.gc import GcStore
 from torpor.templates.catalogue import counts_cpu
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ControllerServices:
     """What the control plane tells and asks besides the database."""
 
     activity: Activity
@@ -56,19 +56,19 @@ async def coordinator(
     database: Database,
     runtime: Runtime,
     archives: Archives,
-    using: Using,
-    around: Around,
+    using: UseService,
+    around: ControllerServices,
     confinement: ControllerConfinement,
 ) -> Coordinator:
     """Neither joined nor running yet."""
     store = ControllerStore(database, provider=runtime.name)
-    hands = engines.hands(settings, runtime, archives)
+    hands = engines.effect_executor(settings, runtime, archives)
     intervals = Intervals(idle_s=settings.reconciler_interval, active_s=settings.reconciler_active_interval)
     touch = touch_on_running(around.touch)
     sizes = HomeSizes(store, runtime)
 
     def told(change: Change, step: Step) -> None:
-        tell(change, step)
+        log_change(change, step)
         if change.after.phase is not change.before.phase:
             touch(change.after)
             if change.after.phase is Phase.STANDBY:
@@ -91,19 +91,19 @@ async def coordinator(
         encode=partial(wire.workspace_json, hosts=Hosts(settings.base_url, settings.workspace_domain)),
         retention_s=settings.events_retention,
     )
-    idle = IdleWatch(using, asking(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)
-    collector = Collector(CollectingStore(database), archives, retention=settings.retention, every_s=settings.gc_interval)
+    idle = IdleWatch(using, use_reader(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)
+    collector = GarbageCollector(GcStore(database), archives, retention=settings.retention, every_s=settings.gc_interval)
     made = Coordinator(
         store,
-        Identity(
+        NodeIdentity(
             # In containers that share a host's name every process may be the first.
             node_id=settings.coordinator_node_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}",
             world=await runtime.world(),
             is_exclusive=engines.is_exclusive(runtime),
             confinement=confinement,
         ),
-        Heartbeat(settings.coordinator_heartbeat, settings.coordinator_expiry),
-        Lock(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),
+        HeartbeatOptions(settings.coordinator_heartbeat, settings.coordinator_expiry),
+        LeaderLockOptions(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),
         make_controller=controller,
         duties=[events, idle, *([collector] if settings.gc == "on" else []), Census(store), sizes],
         on_change=events.wake.set,
@@ -112,7 +112,7 @@ async def coordinator(
     return made
 
 
-def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: Using) -> BusyWatch:
+def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: UseService) -> BusyWatch:
     return BusyWatch(
         runtime,
         activity,
@@ -131,7 +131,7 @@ async def require_our_store(archives: Archives, database: Database, settings: Se
         # Nothing is archived while it is out, and what it is will be asked again before anything is.
         log.warning("archive_store_out", why=out.message)
         return
-    ours = await CollectingStore(database).remember_store(found)
+    ours = await GcStore(database).remember_store(found)
     if found != ours:
         if settings.archive_url is None:
             directory = settings.data / archive_directory.NAME

@@ -21,12 +21,12 @@ from torpor.domain.disk import Disk, shortage, size
 from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
 from torpor.runtimes.process import package_indexes
-from torpor.runtimes.process.confinement import NETWORK, OPEN_PORT, missing, ports_are_open
-from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.paths import places
+from torpor.runtimes.process.confinement import NETWORK, OPEN_PORT, missing_protections, ports_are_open
+from torpor.runtimes.process.options import ProcessOptions
+from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
-from torpor.store.database import translated_at_the_start
+from torpor.store.database import translate_startup_errors
 
 OLDEST_POSTGRESQL = 15
 ANSWERS_WITHIN_S = 2.0
@@ -58,7 +58,7 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
     """What separates workspaces on this machine, and what it means for users where that is missing."""
     runtime = ProcessRuntime(
         settings.data,
-        options=Options(
+        options=ProcessOptions(
             grace_s=settings.workspace_stop_grace,
             blocked_networks=settings.blocked_networks,
             allowed_networks=settings.allowed_networks,
@@ -71,7 +71,7 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
             Finding("confinement", False, error.message, "correct this; Torpor does not start without knowing", blocks=True)
         ]
     findings = [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
-    is_missing_here = bool(missing(abilities, is_root=os.getuid() == 0))
+    is_missing_here = bool(missing_protections(abilities, is_root=os.getuid() == 0))
     said = await asyncio.to_thread(_running_confinement, settings)
     is_missing, is_accepted = (is_missing_here, settings.unconfined) if said is None else said
     if is_missing:
@@ -84,9 +84,9 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
 
 async def index_findings(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     """Package indexes and proxies of this machine that workspaces, which have a network of their own, cannot reach."""
-    hosts = package_indexes.named(environ, package_indexes.pip_files(environ))
+    hosts = package_indexes.configured_hosts(environ, package_indexes.pip_files(environ))
     blocked, allowed = settings.blocked_networks, settings.allowed_networks
-    closed = await package_indexes.closed(hosts, blocked=blocked, allowed=allowed)
+    closed = await package_indexes.unreachable_indexes(hosts, blocked=blocked, allowed=allowed)
     return [Finding("package index", False, one.what, one.remedy) for one in closed]
 
 
@@ -105,11 +105,11 @@ def _running_confinement(settings: Settings) -> tuple[bool, bool] | None:
 
 async def archives_finding(settings: Settings) -> Finding:
     if settings.archive_url is None:
-        seen = await asyncio.to_thread(archive_directory.look, settings.data)
+        seen = await asyncio.to_thread(archive_directory.inspect, settings.data)
         if seen is ArchiveDirectory.NEW:
             return Finding("archive store", True, "is made in the data directory by `torpor up`")
         if seen is ArchiveDirectory.LOST:
-            lost = archive_directory.loss(settings.data)
+            lost = archive_directory.missing_message(settings.data)
             return Finding("archive store", False, lost, archive_directory.ADVICE, blocks=True)
     is_ok = await HomeArchives(settings.archives_at).reachable()
     return Finding(
@@ -184,7 +184,7 @@ def _data_finding(settings: Settings) -> Finding:
 
 
 def disk_finding(settings: Settings) -> Finding:
-    homes = places(settings.data).volumes
+    homes = runtime_paths(settings.data).volumes
     nearest = next(path for path in (homes, *homes.parents) if path.exists())
     free_bytes = shutil.disk_usage(nearest).free
     short = shortage(Disk(str(nearest), free_bytes), settings.disk_reserve_bytes)
@@ -197,7 +197,7 @@ async def _database_finding(settings: Settings) -> Finding:
     if settings.database_url is None:
         return Finding("database", True, "embedded PostgreSQL in the data directory")
     try:
-        with translated_at_the_start():
+        with translate_startup_errors():
             connection = await asyncpg.connect(settings.database_url.get_secret_value())
             version = connection.get_server_version()
             await connection.close()

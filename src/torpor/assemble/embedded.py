@@ -21,7 +21,7 @@ LOOK_EVERY_S = 10.0
 STARTS_WITHIN_S = 600.0
 
 
-class Server(Protocol):
+class SupervisedServer(Protocol):
     @property
     def pid(self) -> int | None: ...
 
@@ -45,17 +45,17 @@ async def bus(settings: Settings, stack: contextlib.AsyncExitStack) -> str:
     return await _started("valkey", EmbeddedValkey(settings.data / "valkey"), stack)
 
 
-async def _started(name: str, server: Server, stack: contextlib.AsyncExitStack) -> str:
+async def _started(name: str, server: SupervisedServer, stack: contextlib.AsyncExitStack) -> str:
     url = await server.start()
     stack.push_async_callback(server.stop)
-    await stack.enter_async_context(background(Keeper(name, server).run(), name))
+    await stack.enter_async_context(background(ServerSupervisor(name, server).run(), name))
     return url
 
 
-class Keeper:
+class ServerSupervisor:
     """Starts a server again that ended by itself (killed for want of memory, say); the loops wait meanwhile."""
 
-    def __init__(self, name: str, server: Server) -> None:
+    def __init__(self, name: str, server: SupervisedServer) -> None:
         self._name = name
         self._server = server
         self._started_at = float("-inf")

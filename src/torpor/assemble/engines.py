@@ -8,37 +8,37 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from torpor.archives.archives import HomeArchives
-from torpor.assemble.roles import EVERY_PART, Part
-from torpor.control.effect_executor import Hands
+from torpor.assemble.roles import EVERY_PART, ProcessRole
+from torpor.control.effect_executor import EffectExecutor
 from torpor.domain.disk import require_space, shortage
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
-from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.ports import Archives, Limits, Program, Runtime
-from torpor.runtimes.process.confinement import OPEN_PORT, headline, missing, ports_are_open
-from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.confinement import OPEN_PORT, headline, missing_protections, ports_are_open
+from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
 from torpor.templates.catalogue import before_sleep_of, program, template
-from torpor.testing.fake_engine import RemoteFake, RemoteFakeArchives
+from torpor.testing.fake_engine import RemoteFakeArchives, RemoteFakeRuntime
 
 MIB = 1 << 20
 # If the disk does not answer in time, the request is not refused: the loop asks again before it acts.
 DISK_S = 2.0
 
 
-async def choose(
-    settings: Settings, parts: frozenset[Part], stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
+async def choose_runtime(
+    settings: Settings, parts: frozenset[ProcessRole], stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
 ) -> tuple[Runtime, Archives]:
     """What the settings name, not yet started. `on_change`: a program has ended, or begun to answer, where that is known."""
     if settings.runtime == "fake":
         if settings.fake_engine is None:
             raise Refused("bad_setting", "the runtime `fake` needs TORPOR_FAKE_ENGINE, the socket of its engine")
-        runtime, archives = RemoteFake(settings.fake_engine), RemoteFakeArchives(settings.fake_engine)
+        runtime, archives = RemoteFakeRuntime(settings.fake_engine), RemoteFakeArchives(settings.fake_engine)
         stack.push_async_callback(runtime.close)
         stack.push_async_callback(archives.close)
         return runtime, archives
-    if Part.CONTROLLER not in parts:
+    if ProcessRole.CONTROLLER not in parts:
         raise Refused(
             "bad_role",
             "the runtime `process` lives in the controller's own process, so api and proxy must run beside it: "
@@ -46,7 +46,7 @@ async def choose(
         )
     homes = HomeArchives(settings.archives_at)
     stack.push_async_callback(homes.close)
-    options = Options(
+    options = ProcessOptions(
         grace_s=settings.workspace_stop_grace,
         blocked_networks=settings.blocked_networks,
         allowed_networks=settings.allowed_networks,
@@ -61,7 +61,9 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
         return CONFINED
     abilities = await runtime.abilities()
     return ControllerConfinement(
-        tuple(Missing(one.what, one.how, one.remedy) for one in missing(abilities, is_root=os.getuid() == 0)),
+        tuple(
+            MissingProtection(one.what, one.how, one.remedy) for one in missing_protections(abilities, is_root=os.getuid() == 0)
+        ),
         is_accepted=settings.unconfined,
         port_warning=OPEN_PORT if ports_are_open(abilities) else "",
     )
@@ -69,13 +71,13 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
 
 async def start(
     runtime: Runtime,
-    parts: frozenset[Part],
+    parts: frozenset[ProcessRole],
     confined: ControllerConfinement,
     disk_reserve_bytes: int,
     stack: contextlib.AsyncExitStack,
 ) -> None:
     """Begin to hold workspaces, and print what is not confined or does not work on this machine."""
-    if isinstance(runtime, RemoteFake) and Part.PROXY in parts:
+    if isinstance(runtime, RemoteFakeRuntime) and ProcessRole.PROXY in parts:
         await runtime.start()
     if not isinstance(runtime, ProcessRuntime):
         return
@@ -111,9 +113,9 @@ def is_exclusive(runtime: Runtime) -> bool:
     return isinstance(runtime, ProcessRuntime)
 
 
-def hands(settings: Settings, runtime: Runtime, archives: Archives) -> Hands:
+def effect_executor(settings: Settings, runtime: Runtime, archives: Archives) -> EffectExecutor:
     limits = Limits(memory_bytes=settings.workspace_memory_mb * MIB, processes=settings.workspace_processes)
-    return Hands(runtime, archives, _program_of, limits, before_sleep_of)
+    return EffectExecutor(runtime, archives, _program_of, limits, before_sleep_of)
 
 
 def _program_of(workspace: Workspace) -> Program:

@@ -12,7 +12,7 @@ from torpor.bus.redis import Bus
 from torpor.control.coordinator import Coordinator
 from torpor.domain.disk import shortage
 from torpor.domain.errors import TorporError
-from torpor.loops import standings
+from torpor.loops import loop_statuses
 from torpor.ports import Archives, Runtime
 from torpor.settings import Settings
 from torpor.store.controller_members import Member, members
@@ -34,11 +34,11 @@ def health(
 
     async def ready() -> dict[str, Any]:
         held_back, living, has_bus, has_archives, disk = await asyncio.gather(
-            _told(_held_back(service)),
-            _told(members(database)),
-            _told(bus.reachable()),
-            _told(archives.reachable()),
-            _told(runtime.disk()),
+            _answer(_held_back(service)),
+            _answer(members(database)),
+            _answer(bus.reachable()),
+            _answer(archives.reachable()),
+            _answer(runtime.disk()),
         )
         leader = next((one.node_id for one in living or () if one.is_leader), None)
         said: dict[str, Any] = {
@@ -49,7 +49,7 @@ def health(
             "held_back": held_back or [],
             # It stops nothing that runs, so it is told and does not make this process unready.
             "disk_low": shortage(disk, settings.disk_reserve_bytes),
-            "stalled_loops": sorted(name for name, loop in standings().items() if loop.is_stalled),
+            "stalled_loops": sorted(name for name, loop in loop_statuses().items() if loop.is_stalled),
             "loops": _loops_out(),
         }
         is_fresh, is_led = True, leader is not None
@@ -98,7 +98,7 @@ def _loops_out() -> dict[str, Any]:
             "restarts": loop.restarts,
             "failures_in_a_row": loop.failures,
         }
-        for name, loop in sorted(standings().items())
+        for name, loop in sorted(loop_statuses().items())
     }
 
 
@@ -112,7 +112,7 @@ def _member_out(member: Member) -> dict[str, Any]:
     }
 
 
-async def _told(question: Awaitable[Answer]) -> Answer | None:
+async def _answer(question: Awaitable[Answer]) -> Answer | None:
     """The answer, or None when it cannot be had in time."""
     try:
         async with asyncio.timeout(ANSWERS_WITHIN_S):

@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 from structlog.typing import Processor
 
-from torpor.assemble.streams import forgiving
+from torpor.assemble.streams import lossy_stream
 from torpor.settings import Settings
 
 
@@ -31,7 +31,7 @@ def configure_log(settings: Settings) -> None:
             line = processor(None, "warning", line)
         return str(line)
 
-    sys.stdout, sys.stderr = forgiving(sys.stdout, lost), forgiving(sys.stderr, lost)
+    sys.stdout, sys.stderr = lossy_stream(sys.stdout, lost), lossy_stream(sys.stderr, lost)
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),

@@ -17,7 +17,7 @@ import uvicorn
 from torpor import socket_folders
 from torpor.domain.errors import Hopeless, Refused, TorporError
 from torpor.loops import stop
-from torpor.proxy.server import Front
+from torpor.proxy.server import ProxyServer
 from torpor.store.database import Database, Role
 
 log = structlog.get_logger()
@@ -32,7 +32,7 @@ def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_i
     try:
         with (
             only_one(alone_in) if alone_in is not None else contextlib.nullcontext(),
-            asyncio.Runner(loop_factory=fastest_loop()) as runner,
+            asyncio.Runner(loop_factory=event_loop_factory()) as runner,
         ):
             runner.run(_until_stopped(start))
     except TorporError as error:
@@ -41,7 +41,7 @@ def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_i
     return 0
 
 
-def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop carries twice the requests; there is none for some platforms, and then asyncio's own does it all as well."""
     try:
         import uvloop
@@ -52,7 +52,7 @@ def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]]) -> None:
     stop, ready = asyncio.Event(), asyncio.Event()
-    living = asyncio.ensure_future(_live(start, stop, ready))
+    living = asyncio.ensure_future(_run_parts(start, stop, ready))
 
     def heard() -> None:
         # The first time it stops in its order; the second time, or before it is ready, at once.
@@ -67,7 +67,7 @@ async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[
         await living
 
 
-async def _live(
+async def _run_parts(
     start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], stop: asyncio.Event, ready: asyncio.Event
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -111,7 +111,7 @@ def only_one(data: Path) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def running_front(front: Front, grace_s: float = 5) -> AsyncIterator[None]:
+async def running_front(front: ProxyServer, grace_s: float = 5) -> AsyncIterator[None]:
     await front.start()
     try:
         yield
@@ -120,7 +120,7 @@ async def running_front(front: Front, grace_s: float = 5) -> AsyncIterator[None]
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, role: Role) -> AsyncIterator[Database]:
+async def open_database(url: str, role: Role) -> AsyncIterator[Database]:
     database = await Database.open(url, role)
     try:
         yield database
@@ -162,7 +162,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any, path: Path) -> AsyncIterator[None]:
+async def serve_app(app: Any, path: Path) -> AsyncIterator[None]:
     config = uvicorn.Config(
         app,
         uds=str(path),

@@ -8,32 +8,32 @@ from functools import partial
 from torpor.api import wire
 from torpor.api.app import make_app, make_health_app
 from torpor.api.event_fanout import EventFeed
-from torpor.api.events import Events
-from torpor.api.gc import Collecting
+from torpor.api.events import EventSources
+from torpor.api.gc import GcSources
 from torpor.api.sign_in_link import SIGN_IN_LINK
 from torpor.assemble import accounts_wiring, archive_directory, controller_wiring, embedded, engines
-from torpor.assemble.controller_wiring import Around
+from torpor.assemble.controller_wiring import ControllerServices
 from torpor.assemble.credentials import ADMIN, CREDENTIALS, ensure_credentials
 from torpor.assemble.health import health, until_ready
 from torpor.assemble.logs import configure_log
-from torpor.assemble.process import background, opened, run, running_front, serving, short_folder
-from torpor.assemble.proxy_wiring import Behind, Doors
-from torpor.assemble.roles import EVERY_PART, Part
-from torpor.bus.activity import Activity
-from torpor.bus.feed import Feed
-from torpor.bus.hints import Hints
+from torpor.assemble.process import background, open_database, run, running_front, serve_app, short_folder
+from torpor.assemble.proxy_wiring import ProxyServices, ProxyWiring
+from torpor.assemble.roles import EVERY_PART, ProcessRole
+from torpor.bus.activity import RedisActivity
+from torpor.bus.feed import RedisFeed
+from torpor.bus.hints import RedisHints
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
 from torpor.control.coordinator import Coordinator
 from torpor.domain.errors import Refused
 from torpor.ports import Address, Runtime
-from torpor.service.activity import Touches, asking
-from torpor.service.use import Using
+from torpor.service.activity import TouchQueue, use_reader
+from torpor.service.use import UseService
 from torpor.service.wishes import Ttls, Wishes
 from torpor.settings import Settings
 from torpor.store.database import Role
 from torpor.store.events import EventStore
-from torpor.store.gc import CollectingStore
+from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate, require_migrated
 from torpor.store.service_store import ServiceStore
 
@@ -60,7 +60,7 @@ def run_up(settings: Settings) -> int:
     return run(start, alone_in=settings.data)
 
 
-def run_serve(settings: Settings, parts: frozenset[Part]) -> int:
+def run_serve(settings: Settings, parts: frozenset[ProcessRole]) -> int:
     """Some parts of the product, on services that are there already; the exit code."""
     configure_log(settings)
 
@@ -76,33 +76,33 @@ def run_serve(settings: Settings, parts: frozenset[Part]) -> int:
 
 
 async def _start(
-    settings: Settings, parts: frozenset[Part], stack: contextlib.AsyncExitStack, *, is_first_user_made: bool
+    settings: Settings, parts: frozenset[ProcessRole], stack: contextlib.AsyncExitStack, *, is_first_user_made: bool
 ) -> str | None:
     """Everything in the order it needs each other; the stack takes it down in the reverse.
 
     The code of a one-time sign-in link, where this is the first start of an installation.
     """
     folder = await short_folder(stack)
-    doors = Doors(settings, parts, Address(unix_path=str(folder / "api.sock")))
+    doors = ProxyWiring(settings, parts, Address(unix_path=str(folder / "api.sock")))
     # Bound first: a port in use is said at once, not after a database was started.
     await stack.enter_async_context(running_front(doors.front))
 
     url = await embedded.database(settings, stack)
     # In production that is an operator's step: older processes may still be running on this schema.
     await (migrate(url) if is_first_user_made else require_migrated(url))
-    database = await stack.enter_async_context(opened(url, Role.SERVICE))
+    database = await stack.enter_async_context(open_database(url, Role.SERVICE))
     bus = await Bus.open(await embedded.bus(settings, stack))
     stack.push_async_callback(bus.close)
-    hints, activity, feed = Hints(bus), Activity(bus), Feed(bus)
-    touches = Touches(activity, lease_s=settings.connection_lease)
-    heard = Heard(hints)
-    runtime, archives = await engines.choose(settings, parts, stack, on_change=heard.here)
-    using = Using(
+    hints, activity, feed = RedisHints(bus), RedisActivity(bus), RedisFeed(bus)
+    touches = TouchQueue(activity, lease_s=settings.connection_lease)
+    heard = ChangeNotifier(hints)
+    runtime, archives = await engines.choose_runtime(settings, parts, stack, on_change=heard.here)
+    using = UseService(
         ServiceStore(database),
         new_id=_new_id,
         hint=heard.everywhere,
         touch=touches.touch,
-        ask=asking(activity),
+        ask=use_reader(activity),
         lease_s=settings.connection_lease,
     )
     await stack.enter_async_context(background(touches.run(using.seen_in_use), "touches"))
@@ -121,10 +121,10 @@ async def _start(
     accounts = accounts_wiring.accounts(settings, database, bus, revocations, confinement)
     await stack.enter_async_context(background(accounts.run(), "people"))
     coordinator = None
-    if Part.CONTROLLER in parts:
-        controlled = await stack.enter_async_context(opened(url, Role.CONTROLLER))
+    if ProcessRole.CONTROLLER in parts:
+        controlled = await stack.enter_async_context(open_database(url, Role.CONTROLLER))
         coordinator = await controller_wiring.coordinator(
-            settings, url, controlled, runtime, archives, using, Around(activity, feed, touches.touch), confinement
+            settings, url, controlled, runtime, archives, using, ControllerServices(activity, feed, touches.touch), confinement
         )
         heard.listener = coordinator
         await coordinator.join(within_s=PREDECESSOR_S)
@@ -137,12 +137,14 @@ async def _start(
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
         watch = controller_wiring.busy_watch(settings, runtime, activity, using)
         await stack.enter_async_context(background(watch.run(), "busy"))
-    if Part.PROXY in parts:
-        behind = Behind(ServiceStore(database), EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
+    if ProcessRole.PROXY in parts:
+        behind = ProxyServices(
+            ServiceStore(database), EventStore(database), wishes, accounts, revocations, runtime, activity, feed
+        )
         await stack.enter_async_context(doors.open(behind))
     checks = health(settings, database, runtime, archives, bus, coordinator)
     app, events = make_health_app(checks), None
-    if Part.API in parts:
+    if ProcessRole.API in parts:
         events = EventFeed(EventStore(database), feed, encode=partial(wire.workspace_json, hosts=doors.hosts))
         app = make_app(
             wishes,
@@ -150,11 +152,11 @@ async def _start(
             runtime,
             checks,
             hosts=doors.hosts,
-            events=Events(EventStore(database), events, settings.events_heartbeat),
-            gc=Collecting(CollectingStore(database), archives, settings.retention),
+            events=EventSources(EventStore(database), events, settings.events_heartbeat),
+            gc=GcSources(GcStore(database), archives, settings.retention),
             provider=accounts_wiring.provider(settings),
         )
-    await stack.enter_async_context(serving(app, folder / "api.sock"))
+    await stack.enter_async_context(serve_app(app, folder / "api.sock"))
     # Nobody new is let in, and whoever is there may finish, while everything behind still answers.
     stack.push_async_callback(doors.front.stop, _grace_s(settings, runtime))
     if events is not None:
@@ -173,10 +175,10 @@ def _new_id() -> str:
     return str(uuid.uuid4())
 
 
-class Heard:
+class ChangeNotifier:
     """Something about a workspace changed: this process is told at once, the others by the bus."""
 
-    def __init__(self, hints: Hints) -> None:
+    def __init__(self, hints: RedisHints) -> None:
         self.listener: Coordinator | None = None
         self._hints = hints
 

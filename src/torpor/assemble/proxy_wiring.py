@@ -8,21 +8,21 @@ from urllib.parse import urlsplit
 
 from torpor.accounts import Accounts
 from torpor.assemble.process import background
-from torpor.assemble.roles import Part
+from torpor.assemble.roles import ProcessRole
 from torpor.bus.revocations import Revocations
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hostnames import Hosts
 from torpor.loops import stop
 from torpor.ports import Activity, Address, Feed, Runtime
-from torpor.proxy.caller_cache import Visitors
+from torpor.proxy.caller_cache import CallerCache
 from torpor.proxy.connection_limits import ConnectionLimits, descriptor_limit, total_connections
-from torpor.proxy.host_router import Gatekeeper, Inside, Platform
-from torpor.proxy.limit_page import MakingRoom
+from torpor.proxy.host_router import GateHandlers, HostRouter, PlatformAddress
+from torpor.proxy.limit_page import LimitPage
 from torpor.proxy.route_cache import Routes
-from torpor.proxy.server import Front
+from torpor.proxy.server import ProxyServer
 from torpor.proxy.use_leases import ConnectionLeases
-from torpor.proxy.wake import Waking
-from torpor.proxy.workspace_gate import House
+from torpor.proxy.wake import WakeService
+from torpor.proxy.workspace_gate import WorkspaceGate
 from torpor.service.wishes import Wishes
 from torpor.settings import Settings
 from torpor.store.events import EventStore
@@ -32,7 +32,7 @@ HTTP_PORT = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ProxyServices:
     """What the gate asks."""
 
     service: ServiceStore
@@ -45,15 +45,15 @@ class Behind:
     feed: Feed
 
 
-class Doors:
+class ProxyWiring:
     """The front is bound before there is anything behind it; until it is opened no workspace can be found."""
 
-    def __init__(self, settings: Settings, parts: frozenset[Part], here: Address) -> None:
+    def __init__(self, settings: Settings, parts: frozenset[ProcessRole], here: Address) -> None:
         """`here`: where this process answers for the platform itself."""
         self.hosts = Hosts(settings.base_url, settings.workspace_domain)
-        elsewhere = _api_of(settings) if Part.API not in parts else None
-        self._gate = Gatekeeper(self.hosts, Platform(here, elsewhere), has_workspaces=Part.PROXY in parts)
-        self.front = Front(
+        elsewhere = _api_of(settings) if ProcessRole.API not in parts else None
+        self._gate = HostRouter(self.hosts, PlatformAddress(here, elsewhere), has_workspaces=ProcessRole.PROXY in parts)
+        self.front = ProxyServer(
             self._gate,
             port=settings.port,
             hosts=_words(settings.listen),
@@ -64,7 +64,7 @@ class Doors:
         self._looking: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def open(self, behind: Behind) -> AsyncIterator[None]:
+    async def open(self, behind: ProxyServices) -> AsyncIterator[None]:
         """Workspaces can be found for as long as this lasts."""
         using, runtime = behind.wishes.using, behind.runtime
         leases = ConnectionLeases(
@@ -74,17 +74,17 @@ class Doors:
             write_down=using.seen_in_use,
             ttls_of=using.ttls_s,
         )
-        visitors = Visitors(behind.accounts, behind.revocations, cut=self.front.cut)
+        visitors = CallerCache(behind.accounts, behind.revocations, cut=self.front.cut)
         routes = Routes(
             behind.service,
             behind.events,
             behind.feed,
             on_change=lambda workspace_id, name: self._look_who_is_in(visitors, routes, workspace_id, name),
         )
-        waking = Waking(
+        waking = WakeService(
             behind.wishes, using, routes, is_reachable=lambda workspace_id: runtime.address(workspace_id) is not None
         )
-        house = House(
+        house = WorkspaceGate(
             self.hosts,
             behind.accounts,
             routes=routes,
@@ -94,24 +94,26 @@ class Doors:
             address_of=runtime.address,
             patience_s=self._settings.wake_patience,
         )
-        room = MakingRoom(self.hosts, behind.wishes, routes=routes, visitors=visitors, waking=waking)
+        room = LimitPage(self.hosts, behind.wishes, routes=routes, visitors=visitors, waking=waking)
         async with leases.running(), background(routes.run(), "routes"), background(visitors.run(), "visitors"):
-            self._gate.inside = Inside(house, room)
+            self._gate.inside = GateHandlers(house, room)
             try:
                 yield
             finally:
                 self._gate.inside = None
                 await stop(*self._looking)
 
-    def _look_who_is_in(self, visitors: Visitors, routes: Routes, workspace_id: str, name: str) -> None:
+    def _look_who_is_in(self, visitors: CallerCache, routes: Routes, workspace_id: str, name: str) -> None:
         """With whom it is shared may be what has changed; only where somebody is in does that matter at once."""
         if visitors.has_open(workspace_id):
-            looking = asyncio.create_task(_look_who_is_in(visitors, routes, workspace_id, name), name=f"who is in {name}")
+            looking = asyncio.create_task(
+                _check_open_connections(visitors, routes, workspace_id, name), name=f"who is in {name}"
+            )
             self._looking.add(looking)
             looking.add_done_callback(self._looking.discard)
 
 
-async def _look_who_is_in(visitors: Visitors, routes: Routes, workspace_id: str, name: str) -> None:
+async def _check_open_connections(visitors: CallerCache, routes: Routes, workspace_id: str, name: str) -> None:
     # While the database is out nobody can take anything from anybody there.
     with contextlib.suppress(Unavailable):
         found = await routes.find(name)

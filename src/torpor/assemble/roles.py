@@ -5,20 +5,20 @@ from enum import StrEnum
 from torpor.domain.errors import Refused
 
 
-class Part(StrEnum):
+class ProcessRole(StrEnum):
     API = "api"
     PROXY = "proxy"
     CONTROLLER = "controller"
 
 
-EVERY_PART = frozenset(Part)
+EVERY_PART = frozenset(ProcessRole)
 
 
-def parts_of(text: str) -> frozenset[Part]:
+def parts_of(text: str) -> frozenset[ProcessRole]:
     """From `api,proxy,controller`; Refused `bad_role` for anything else."""
     words = [word.strip() for word in text.split(",")]
-    unknown = sorted(set(words) - {part.value for part in Part})
+    unknown = sorted(set(words) - {part.value for part in ProcessRole})
     if unknown:
-        allowed = ", ".join(part.value for part in Part)
+        allowed = ", ".join(part.value for part in ProcessRole)
         raise Refused("bad_role", f"{', '.join(map(repr, unknown))} is no role; allowed are, divided by commas: {allowed}")
-    return frozenset(Part(word) for word in words)
+    return frozenset(ProcessRole(word) for word in words)

@@ -23,9 +23,9 @@ PATIENCE_S = 0.2
 PIECE_BYTES = select.PIPE_BUF
 
 
-def forgiving(stream: TextIO | None, notice: Notice) -> TextIO:
+def lossy_stream(stream: TextIO | None, notice: Notice) -> TextIO:
     """The same stream. The first line that can be written again is preceded by `notice` of the number of lines lost."""
-    raw = _Forgiving(_descriptor_of(stream), notice)
+    raw = _LossyWriter(_descriptor_of(stream), notice)
     encoding = stream.encoding if stream is not None else "utf-8"
     # With line buffering a line comes in one piece, so it is written or dropped as a whole.
     return io.TextIOWrapper(raw, encoding, errors="backslashreplace", line_buffering=True)  # type: ignore[type-var]
@@ -36,7 +36,7 @@ def _descriptor_of(stream: TextIO | None) -> int:
     return stream.fileno() if stream is not None else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
-class _Forgiving(io.RawIOBase):
+class _LossyWriter(io.RawIOBase):
     """Write whole lines, or count them as lost."""
 
     def __init__(self, descriptor: int, notice: Notice) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from torpor.bus.redis import Bus, Command
-from torpor.ports import Closed, Use
+from torpor.ports import ClosedConnection, Use
 
 One = TypeVar("One")
 
@@ -108,7 +108,7 @@ def script(source: str, keys: Sequence[str], *arguments: str | int) -> Command:
     return ("EVAL", source, len(keys), *keys, *arguments)
 
 
-class Activity:
+class RedisActivity:
     """Implements ports.Activity."""
 
     def __init__(self, bus: Bus) -> None:
@@ -124,7 +124,7 @@ class Activity:
         if commands:
             await self._bus.ask(*commands)
 
-    async def release(self, closed: Sequence[Closed]) -> None:
+    async def release(self, closed: Sequence[ClosedConnection]) -> None:
         commands = [
             script(
                 RELEASE,

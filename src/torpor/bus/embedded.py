@@ -112,7 +112,7 @@ class EmbeddedValkey:
         self.socket = socket_path(self.data_dir)
         self.log = self.data_dir / "valkey.log"
         self._lock: int | None = None
-        self._held_folder: socket_folders.Held | None = None
+        self._held_folder: socket_folders.SocketFolder | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._said_before_bytes = 0
 

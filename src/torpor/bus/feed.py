@@ -6,7 +6,7 @@ from torpor.bus.redis import Bus
 from torpor.bus.subscription import listen
 
 
-class Feed:
+class RedisFeed:
     """Implements ports.Feed. A message may be heard twice when the connection broke while it was sent."""
 
     def __init__(self, bus: Bus) -> None:

@@ -12,7 +12,7 @@ SINGLY = 1000
 """How many ids a hint names; beyond that it says: look at everything."""
 
 
-class Hints:
+class RedisHints:
     """Implements ports.Hints. A message is ids with spaces between them, or empty: everything."""
 
     def __init__(self, bus: Bus) -> None:

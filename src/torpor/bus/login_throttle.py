@@ -71,17 +71,17 @@ class TooManySignIns(Refused):
 
 
 @dataclass(slots=True)
-class _Count:
+class _AttemptCount:
     until: float
     attempts: int = 0
 
 
 @dataclass(slots=True)
-class _Counts:
+class _LocalThrottle:
     """The same rule in this process alone, while the bus is out."""
 
     clock: Callable[[], float]
-    counts: dict[str, _Count] = field(default_factory=dict)
+    counts: dict[str, _AttemptCount] = field(default_factory=dict)
 
     def admit(self, limits: Mapping[str, int]) -> tuple[float, bool]:
         """How long to wait, and whether that is news."""
@@ -97,20 +97,20 @@ class _Counts:
         if address in self.counts:
             self.counts[address].attempts = max(0, self.counts[address].attempts - 1)
 
-    def _now(self, key: str, now: float) -> _Count:
+    def _now(self, key: str, now: float) -> _AttemptCount:
         count = self.counts.get(key)
         if count is None or count.until <= now:
             self.counts.pop(key, None)
             while len(self.counts) >= REMEMBERED:
                 del self.counts[next(iter(self.counts))]
-            count = self.counts[key] = _Count(now + WINDOW_S)
+            count = self.counts[key] = _AttemptCount(now + WINDOW_S)
         return count
 
 
 class Throttle:
     def __init__(self, bus: Bus, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._bus = bus
-        self._here = _Counts(clock)
+        self._here = _LocalThrottle(clock)
 
     async def admit(self, username: str, address: str) -> None:
         """One attempt more; TooManySignIns when there were too many."""
@@ -137,7 +137,7 @@ class Throttle:
 
 
 def _keys(username: str, address: str) -> tuple[str, str]:
-    here = place(address)
+    here = address_group(address)
     return f"torpor:sign_in:both:{_short(username, here)}", f"torpor:sign_in:address:{_short(here)}"
 
 
@@ -146,7 +146,7 @@ def _short(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def place(address: str) -> str:
+def address_group(address: str) -> str:
     """Whoever has one IPv6 address has the whole /64 of it."""
     try:
         parsed = ipaddress.ip_address(address)

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
 from torpor.domain.errors import Refused, Unavailable
-from torpor.loops import heeding_cancellation, stop, turned
+from torpor.loops import keep_cancellation, report_progress, stop
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ BAD_ADDRESS = (
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Foreign errors become ours where they enter; the address itself, with its password, is never repeated."""
     try:
         yield
@@ -84,16 +84,16 @@ class Subscription:
         """The next (channel, message); Unavailable when the connection is lost, or when its other end lives no more."""
         was_asked = False
         # No iteration catches anything, so none can lose a cancellation.
-        with translated():
+        with translate_errors():
             while True:
-                with heeding_cancellation():
+                with keep_cancellation():
                     heard = await self._connection.read_response(timeout=SILENCE_S)
                     if heard is None and was_asked:
                         raise TimeoutError("no answer")
                     if heard is None:
                         await self._connection.send_command("PING")
                 was_asked = heard is None
-                turned()
+                report_progress()
                 if heard and heard[0] == b"pmessage":
                     return heard[2].decode(errors="replace"), heard[3]
 
@@ -139,7 +139,7 @@ class Bus:
 
     async def ask(self, *commands: Command) -> list[Any]:
         """The answer to each, in one round trip."""
-        with translated(), heeding_cancellation():
+        with translate_errors(), keep_cancellation():
             async with asyncio.timeout(COMMAND_TIMEOUT_S), self._client.pipeline(transaction=False) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
@@ -151,7 +151,7 @@ class Bus:
         """A connection of its own that hears everything on these channels from the moment it is handed out."""
         connection = self._pool.make_connection()
         try:
-            with translated(), heeding_cancellation():
+            with translate_errors(), keep_cancellation():
                 async with asyncio.timeout(COMMAND_TIMEOUT_S):
                     await connection.connect()
                     await connection.send_command("PSUBSCRIBE", pattern)
@@ -170,7 +170,7 @@ class Bus:
         task.add_done_callback(self._background.discard)
 
     async def _look(self) -> None:
-        with translated():
+        with translate_errors():
             try:
                 async with asyncio.timeout(COMMAND_TIMEOUT_S):
                     await self._client.ping()

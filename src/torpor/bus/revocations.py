@@ -21,7 +21,7 @@ CHANNEL = "torpor:people"
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
+class Revocation:
     """What is not good any more, or not what it was."""
 
     credential_ids: frozenset[str] = frozenset()
@@ -35,19 +35,19 @@ class Revoked:
 class Revocations:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._ears: list[Callable[[Revoked], None]] = []
+        self._ears: list[Callable[[Revocation], None]] = []
 
     async def revoked(self, *credential_ids: str) -> None:
         """These are gone."""
         if credential_ids:
-            await self._tell(Revoked(frozenset(credential_ids)))
+            await self._tell(Revocation(frozenset(credential_ids)))
 
     async def of_user(self, user_id: str) -> None:
         """Whatever this user is recognised by may be gone, or may mean something else."""
-        await self._tell(Revoked(user_id=user_id))
+        await self._tell(Revocation(user_id=user_id))
 
     async def listen(
-        self, on_revoked: Callable[[Revoked], None], on_gap: Callable[[], None], *, name: str = "revocations"
+        self, on_revoked: Callable[[Revocation], None], on_gap: Callable[[], None], *, name: str = "revocations"
     ) -> None:
         """Until cancelled. What is said in this process is heard at once, and then again."""
 
@@ -62,7 +62,7 @@ class Revocations:
         finally:
             self._ears.remove(on_revoked)
 
-    async def _tell(self, revoked: Revoked) -> None:
+    async def _tell(self, revoked: Revocation) -> None:
         for ear in tuple(self._ears):
             ear(revoked)
         try:
@@ -72,11 +72,11 @@ class Revocations:
             log.warning("revocation_not_heard", why=out.message)
 
 
-def to_message(revoked: Revoked) -> bytes:
+def to_message(revoked: Revocation) -> bytes:
     return json.dumps({"credentials": sorted(revoked.credential_ids), "user": revoked.user_id}).encode()
 
 
-def from_message(message: bytes) -> Revoked | None:
+def from_message(message: bytes) -> Revocation | None:
     """None for what is none of ours: channels are open to whoever else uses this Redis."""
     try:
         said = json.loads(message)
@@ -87,4 +87,4 @@ def from_message(message: bytes) -> Revoked | None:
         return None
     if user is not None and not (isinstance(user, str) and is_id(user)):
         return None
-    return Revoked(frozenset(credentials), user)
+    return Revocation(frozenset(credentials), user)

@@ -18,11 +18,11 @@ async def listen(
     bus: Bus, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None], *, name: str
 ) -> None:
     """Until cancelled. `on_gap` is called once messages are heard again: whoever then reads the database misses nothing."""
-    ear = _Ear(bus, pattern, on_message, on_gap)
+    ear = _ChannelListener(bus, pattern, on_message, on_gap)
     await Loop(name, ear.listen, interval_s=LONGEST_PAUSE_S).run()
 
 
-class _Ear:
+class _ChannelListener:
     def __init__(self, bus: Bus, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None]) -> None:
         self._bus = bus
         self._pattern = pattern

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from torpor.cli.exit_codes import Ended, ExitCode, advice_for, usage
+from torpor.cli.exit_codes import CommandError, ExitCode, advice_for, usage
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -34,11 +34,11 @@ AWAY = frozenset({502, 503, 504})
 Record = dict[str, Any]
 
 
-class NotFound(Ended):
+class NotFound(CommandError):
     """There is no such thing, or it is not ours to see."""
 
 
-class Api:
+class ApiClient:
     def __init__(self, url: str, token: str | None, *, timeout_s: float | None = None) -> None:
         """Without a token as nobody, until one signs in. `timeout_s`: no answer is waited for longer than that."""
         self.url = url
@@ -365,19 +365,19 @@ class Api:
             advice = "is it running? start it with `torpor up`"
             raise self._unreachable(f"{self.url} cannot be reached: {error or type(error).__name__}", advice) from None
 
-    def _unreachable(self, what: str, advice: str) -> Ended:
+    def _unreachable(self, what: str, advice: str) -> CommandError:
         self._connection.close()
-        return Ended(ExitCode.UNREACHABLE, what, code="unreachable", advice=advice)
+        return CommandError(ExitCode.UNREACHABLE, what, code="unreachable", advice=advice)
 
-    def _stranger(self, what: str) -> Ended:
-        return Ended(ExitCode.REFUSED, what, code="not_torpor", advice=f"is {self.url} really a Torpor of this version?")
+    def _stranger(self, what: str) -> CommandError:
+        return CommandError(ExitCode.REFUSED, what, code="not_torpor", advice=f"is {self.url} really a Torpor of this version?")
 
-    def _refusal(self, status: int, reason: str, answer: bytes, workspace: str) -> Ended:
+    def _refusal(self, status: int, reason: str, answer: bytes, workspace: str) -> CommandError:
         problem = _problem(answer)
         if problem is None:
             return self._stranger(f"{self.url} answered {status} {reason}")
         what = str(problem.get("detail") or problem.get("title") or f"status {status}")
-        kind = NotFound if status == 404 else Ended
+        kind = NotFound if status == 404 else CommandError
         return kind(
             ExitCode.REFUSED,
             what,

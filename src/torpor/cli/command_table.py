@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
-def asked_for(words: Sequence[str]) -> Iterable[str]:
+def requested_commands(words: Sequence[str]) -> Iterable[str]:
     """The names of the commands that these words may be about: one, or all where it is not clear."""
     if list(words) == ["--version"]:
         return ()

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torpor.cli.command_table import app_of, asked_for
+from torpor.cli.command_table import app_of, requested_commands
 from torpor.cli.fast_parameters import command_of
 from torpor.cli.output.console import show_text
 
 if TYPE_CHECKING:
-    from torpor.cli.client import Api
+    from torpor.cli.client import ApiClient
 
 # Somebody waits with a finger on the key.
 PATIENCE_S = 1.0
@@ -26,7 +26,7 @@ Candidate = tuple[str, str]
 
 def answer(words: Sequence[str]) -> int:
     with contextlib.suppress(Exception):
-        found = candidates(command_of(app_of(asked_for(words[:-1]))), _without_equals(words))
+        found = candidates(command_of(app_of(requested_commands(words[:-1]))), _without_equals(words))
         lines = [f"{word}\t{' '.join(means.split())}" if means else word for word, means in found if _HARMLESS.fullmatch(word)]
         show_text("".join(f"{line}\n" for line in lines))
     return 0
@@ -128,7 +128,7 @@ def session_ids(incomplete: str) -> list[Candidate]:
     return _asked(incomplete, lambda api: [(one["id"], one["came_from"]) for one in api.sessions()])
 
 
-def _asked(incomplete: str, ask: "Callable[[Api], list[Candidate]]") -> list[Candidate]:
+def _asked(incomplete: str, ask: "Callable[[ApiClient], list[Candidate]]") -> list[Candidate]:
     from torpor.cli.target import api_here
 
     with contextlib.suppress(Exception), api_here(timeout_s=PATIENCE_S) as api:

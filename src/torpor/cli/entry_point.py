@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from torpor.fast_imports import importing
+from torpor.fast_imports import fast_imports
 
 HELP = frozenset({"-h", "--help"})
 
@@ -18,20 +18,20 @@ def main() -> None:
     if words[:1] == ["sort"]:
         # It computes with whole numbers only: the threads that NumPy begins for linear algebra would turn round and wait.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with begun(words):
-        with importing():
+    with start_fork_server_early(words):
+        with fast_imports():
             from torpor.cli.main import run
         code = run(words)
     sys.exit(code)
 
 
-def begun(words: Sequence[str]) -> AbstractContextManager[None]:
+def start_fork_server_early(words: Sequence[str]) -> AbstractContextManager[None]:
     """What takes longest, if it will be wanted; in vain it ends with the block."""
     if not wants_workers(words):
         return nullcontext()
-    from torpor.sort.worker.fork_server import ahead
+    from torpor.sort.worker.fork_server import start_early
 
-    return ahead()
+    return start_early()
 
 
 def wants_workers(words: Sequence[str]) -> bool:

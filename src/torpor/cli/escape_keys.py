@@ -17,7 +17,7 @@ CURSOR = b"25"
 _LONGEST = 48
 
 
-class Typed:
+class KeyFilter:
     """Keys on their way to the workspace."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Typed:
         return bytes(passed)
 
 
-class Screen:
+class TerminalModes:
     """What was switched on at the terminal, seen in what went to it."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-class Ended(Exception):
+class CommandError(Exception):
     """The command is over, and not as it was meant."""
 
     def __init__(
@@ -67,8 +67,8 @@ def one_line(text: str) -> str:
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def usage(what: str, advice: str = "", *, code: str = "usage") -> Ended:
-    return Ended(ExitCode.USAGE, what, code=code, advice=advice)
+def usage(what: str, advice: str = "", *, code: str = "usage") -> CommandError:
+    return CommandError(ExitCode.USAGE, what, code=code, advice=advice)
 
 
 # What whoever was refused can do about it, by the stable code.
@@ -127,12 +127,12 @@ def _ways_to_recover(problem: Mapping[str, Any], workspace: str) -> str:
     return ", or ".join([*accept, *ways, f"`torpor recover {workspace} --empty`"])
 
 
-def _what_there_is(problem: Mapping[str, Any], workspace: str) -> str:
+def _list_command(problem: Mapping[str, Any], workspace: str) -> str:
     told = LISTED_BY.get(str(problem.get("kind")), ADVICE["not_found"])
     return told.format(workspace=workspace or problem.get("workspace", "NAME"))
 
 
-def _who_may(problem: Mapping[str, Any], _workspace: str) -> str:
+def _who_permits(problem: Mapping[str, Any], _workspace: str) -> str:
     return "ask its owner" if "workspace" in problem else STATUS_ADVICE[403]
 
 
@@ -144,7 +144,7 @@ def _later(problem: Mapping[str, Any], _workspace: str) -> str:
 # Advice that the refusal itself must complete.
 ADVICE_FROM: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {
     "say_which_way": _ways_to_recover,
-    "not_found": _what_there_is,
+    "not_found": _list_command,
     "too_many_sign_ins": _later,
-    "forbidden": _who_may,
+    "forbidden": _who_permits,
 }

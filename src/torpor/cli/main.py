@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import typer
 
-from torpor.cli.command_table import app_of, asked_for
-from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.command_table import app_of, requested_commands
+from torpor.cli.exit_codes import CommandError, ExitCode, usage
 from torpor.cli.fast_parameters import command_of
 from torpor.cli.output.console import say, show_json
 from torpor.domain.errors import Refused, TorporError
@@ -23,7 +23,7 @@ def run(argv: Sequence[str]) -> int:
 
         return answer(argv[1:])
     try:
-        command = command_of(app_of(asked_for(argv)))
+        command = command_of(app_of(requested_commands(argv)))
         result = command.main(args=list(argv) or ["--help"], prog_name="torpor", standalone_mode=False)
     except BrokenPipeError:
         # Whoever read our output has had enough; the interpreter must not stumble over it again when it flushes.
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("TORPOR_TRACEBACK"):
             raise
-        ended = how_it_ended(error)
+        ended = to_command_error(error)
         say(ended.as_text())
         if wants_json(argv):
             show_json(ended.as_problem())
@@ -40,24 +40,26 @@ def run(argv: Sequence[str]) -> int:
     return result if isinstance(result, int) else ExitCode.OK
 
 
-def how_it_ended(error: Exception) -> Ended:
+def to_command_error(error: Exception) -> CommandError:
     match error:
-        case Ended():
+        case CommandError():
             return error
         case typer.TyperException():
             what = error.format_message().replace("Value error, ", "").rstrip(".")
             return usage(what, "`torpor --help` lists the commands, `torpor COMMAND --help` their options")
         case typer.Abort():
-            return Ended(ExitCode.INTERRUPTED, "interrupted", code="interrupted")
+            return CommandError(ExitCode.INTERRUPTED, "interrupted", code="interrupted")
         case Refused(code="bad_setting"):
             return usage(error.message, "correct it, or leave it out for the default", code="bad_setting")
         case Refused():
-            return Ended(ExitCode.REFUSED, error.message, code=error.code, context=error.context)
+            return CommandError(ExitCode.REFUSED, error.message, code=error.code, context=error.context)
         case TorporError():
-            return Ended(ExitCode.REFUSED, error.message, code=type(error).__name__.lower(), context=error.context)
+            return CommandError(ExitCode.REFUSED, error.message, code=type(error).__name__.lower(), context=error.context)
         case _:
             what = f"something unexpected happened: {type(error).__name__}: {error}"
-            return Ended(ExitCode.REFUSED, what, code="unexpected", advice="please report it; TORPOR_TRACEBACK=1 shows where")
+            return CommandError(
+                ExitCode.REFUSED, what, code="unexpected", advice="please report it; TORPOR_TRACEBACK=1 shows where"
+            )
 
 
 def wants_json(argv: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.exit_codes import CommandError, ExitCode
 
 PID_FILE = "torpor.pid"
 
@@ -35,9 +35,11 @@ def argv_of(pid: int) -> list[str]:
         return []
 
 
-def already_running(data: Path, pid: int | None) -> Ended:
+def already_running(data: Path, pid: int | None) -> CommandError:
     who = f" (process {pid})" if pid else ""
-    return Ended(ExitCode.REFUSED, f"torpor is already up in {data}{who}", code="already_up", advice="`torpor down` stops it")
+    return CommandError(
+        ExitCode.REFUSED, f"torpor is already up in {data}{who}", code="already_up", advice="`torpor down` stops it"
+    )
 
 
 def _lock(file: IO[str]) -> bool:

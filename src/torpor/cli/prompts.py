@@ -10,7 +10,7 @@ from torpor.cli.exit_codes import usage
 from torpor.cli.output.console import say
 
 
-def read_word(prompt: str) -> str:
+def prompt_text(prompt: str) -> str:
     if not sys.stdin.isatty():
         raise usage("nobody is here who could be asked for the user name", "say it with --username")
     print(prompt, end="", file=sys.stderr, flush=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.paths import SETTINGS_FILE, config, default_data
 
 if TYPE_CHECKING:
-    from torpor.cli.client import Api
+    from torpor.cli.client import ApiClient
     from torpor.settings import Settings
 
 CREDENTIALS = "credentials.json"
@@ -32,7 +32,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Login:
+class StoredLogin:
     """What `torpor login` stores."""
 
     url: str
@@ -49,11 +49,11 @@ def settings_here(**overrides: Any) -> "Settings":
     return load(os.environ, toml=find_toml(os.environ, Path.cwd()), overrides=overrides)
 
 
-def api_here(*, timeout_s: float | None = None) -> "Api":
-    from torpor.cli.client import Api
+def api_here(*, timeout_s: float | None = None) -> "ApiClient":
+    from torpor.cli.client import ApiClient
 
     found = credentials(data_here(), os.environ)
-    return Api(found.url, found.token, timeout_s=timeout_s)
+    return ApiClient(found.url, found.token, timeout_s=timeout_s)
 
 
 def data_here() -> Path:
@@ -83,7 +83,7 @@ def _written(data: Path, environ: Mapping[str, str]) -> Credentials:
         read = _read(data / CREDENTIALS)
         return Credentials(str(read["url"]), str(read["token"]))
     except FileNotFoundError:
-        raise Ended(
+        raise CommandError(
             ExitCode.UNREACHABLE,
             f"torpor is not set up in {data}",
             code="not_set_up",
@@ -97,18 +97,18 @@ def _written(data: Path, environ: Mapping[str, str]) -> Credentials:
 # ── what `torpor login` stores ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def stored_login(environ: Mapping[str, str]) -> Login | None:
+def stored_login(environ: Mapping[str, str]) -> StoredLogin | None:
     path = config(environ) / LOGIN
     try:
         read = _read(path)
-        return Login(str(read["url"]), str(read["token"]), str(read["username"]), read.get("token_id"))
+        return StoredLogin(str(read["url"]), str(read["token"]), str(read["username"]), read.get("token_id"))
     except FileNotFoundError:
         return None
     except KeyError:
         raise _unusable(f"{path} does not hold a url, a username and a token") from None
 
 
-def store_login(login: Login, environ: Mapping[str, str]) -> Path:
+def store_login(login: StoredLogin, environ: Mapping[str, str]) -> Path:
     """Readable for this user alone, and whole or not at all."""
     path = config(environ) / LOGIN
     told = {"url": login.url, "username": login.username, "token": login.token, "token_id": login.token_id}
@@ -123,7 +123,7 @@ def store_login(login: Login, environ: Mapping[str, str]) -> Path:
             begun.unlink()
         what = f"{path} cannot be written: {error.strerror}"
         advice = "set XDG_CONFIG_HOME to a folder that can be, or use TORPOR_URL and TORPOR_TOKEN"
-        raise Ended(ExitCode.REFUSED, what, code="cannot_store", advice=advice) from None
+        raise CommandError(ExitCode.REFUSED, what, code="cannot_store", advice=advice) from None
     return path
 
 
@@ -145,6 +145,6 @@ def _read(path: Path) -> Mapping[str, Any]:
     return read
 
 
-def _unusable(what: str) -> Ended:
+def _unusable(what: str) -> CommandError:
     advice = "`torpor up` and `torpor login` write theirs for the user that runs them; or set TORPOR_URL and TORPOR_TOKEN"
-    return Ended(ExitCode.UNREACHABLE, what, code="bad_credentials_file", advice=advice)
+    return CommandError(ExitCode.UNREACHABLE, what, code="bad_credentials_file", advice=advice)

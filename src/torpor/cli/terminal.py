@@ -14,7 +14,7 @@ DEFAULT_SIZE = (80, 24)
 MOST = 2000  # columns or rows that a workspace's terminal has
 
 
-class Gone(BaseException):
+class TerminationSignal(BaseException):
     """Somebody ends this process; not an Exception, so that nobody takes it for one of their own."""
 
     def __init__(self, number: int) -> None:
@@ -48,7 +48,7 @@ def read_some(descriptor: int, most: int) -> bytes:
         return b""
 
 
-class Raw:
+class RawMode:
     """Every key goes on as it is, Ctrl-C too; afterwards all is as it was. Nothing where there is no terminal."""
 
     def __init__(self, descriptor: int) -> None:
@@ -84,7 +84,7 @@ def signals(bell: int, *more: int) -> Iterator["set[int]"]:
             os.write(bell, b"!")
 
     def end(number: int, _frame: FrameType | None) -> None:
-        raise Gone(number)
+        raise TerminationSignal(number)
 
     wanted = {signal.SIGTERM: end, signal.SIGHUP: end, **dict.fromkeys((signal.SIGWINCH, signal.SIGCONT, *more), ring)}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from torpor.cli.client import Api, NotFound, Record
-from torpor.cli.exit_codes import Ended, ExitCode, one_line
-from torpor.cli.output.wording import trouble_words
+from torpor.cli.client import ApiClient, NotFound, Record
+from torpor.cli.exit_codes import CommandError, ExitCode, one_line
+from torpor.cli.output.wording import error_words
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON
 from torpor.domain.states import Operation, Phase, Wish
 
@@ -15,7 +15,7 @@ POLL_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Wished:
+class PendingWish:
     """What was asked for, as Torpor wrote it down."""
 
     id: str
@@ -26,50 +26,50 @@ class Wished:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class InProgress:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class WishReached:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class InTrouble:
+class WishFailed:
     """A terminal error stands: without a new word from somebody nothing more happens."""
 
     error: Record
 
 
 @dataclass(frozen=True, slots=True)
-class Overtaken:
+class WishReplaced:
     desired_state: str
 
 
-Standing = Going | Reached | InTrouble | Overtaken
+Standing = InProgress | WishReached | WishFailed | WishReplaced
 
 
-def wished(workspace: Record, *, is_recovery: bool = False) -> Wished:
-    return Wished(
+def pending_wish(workspace: Record, *, is_recovery: bool = False) -> PendingWish:
+    return PendingWish(
         workspace["id"], workspace["name"], workspace["desired_state"], workspace["wish_version"], is_recovery=is_recovery
     )
 
 
-def standing(workspace: Record | None, wish: Wished) -> Standing:
+def wait_result(workspace: Record | None, wish: PendingWish) -> Standing:
     """`workspace` as it is now; None when there is no trace of it any more."""
     if workspace is None:
-        return Reached() if wish.desired_state == Wish.DELETED else Overtaken(Wish.DELETED)
+        return WishReached() if wish.desired_state == Wish.DELETED else WishReplaced(Wish.DELETED)
     if workspace["wish_version"] != wish.wish_version and workspace["desired_state"] != wish.desired_state:
-        return Overtaken(workspace["desired_state"])
-    if _error_stands(workspace, wish):
-        return InTrouble(workspace["error"])
+        return WishReplaced(workspace["desired_state"])
+    if _has_terminal_error(workspace, wish):
+        return WishFailed(workspace["error"])
     if workspace["phase"] == wish.desired_state and workspace["operation"] == Operation.NONE:
-        return Reached()
-    return Going()
+        return WishReached()
+    return InProgress()
 
 
-def _error_stands(workspace: Record, wish: Wished) -> bool:
+def _has_terminal_error(workspace: Record, wish: PendingWish) -> bool:
     error = workspace["error"]
     if error is None or not error["is_terminal"]:
         return False
@@ -80,9 +80,9 @@ def _error_stands(workspace: Record, wish: Wished) -> bool:
 
 
 def wait_for(
-    api: Api,
+    api: ApiClient,
     workspace: Record,
-    wish: Wished,
+    wish: PendingWish,
     *,
     follow: Callable[[Record], None],
     timeout_s: float | None,
@@ -95,14 +95,14 @@ def wait_for(
     while True:
         if now is not None:
             follow(now)
-        match standing(now, wish):
-            case Reached():
+        match wait_result(now, wish):
+            case WishReached():
                 return now
-            case InTrouble(error):
-                raise _in_trouble(api, now, wish, error)
-            case Overtaken(desired_state):
+            case WishFailed(error):
+                raise _failed(api, now, wish, error)
+            case WishReplaced(desired_state):
                 raise _overtaken(now, wish, desired_state)
-            case Going():
+            case InProgress():
                 pass
             case unknown:
                 assert_never(unknown)
@@ -112,18 +112,18 @@ def wait_for(
         now = _look(api, wish)
 
 
-def _look(api: Api, wish: Wished) -> Record | None:
+def _look(api: ApiClient, wish: PendingWish) -> Record | None:
     try:
         return api.workspace(wish.id)
     except NotFound:
         return None
 
 
-def _in_trouble(api: Api, workspace: Record | None, wish: Wished, error: Record) -> Ended:
+def _failed(api: ApiClient, workspace: Record | None, wish: PendingWish, error: Record) -> CommandError:
     ways_out = _ways_out(api, wish)
     where = f" ({error['operation']})" if error.get("operation") not in (None, Operation.NONE) else ""
     outcome = "could not be deleted" if workspace and workspace["phase"] == Phase.DELETING else "ended in ERROR"
-    return Ended(
+    return CommandError(
         ExitCode.ENDED_IN_ERROR,
         f"{wish.name} {outcome}{where}: {error['reason']}: {one_line(str(error['message']))}",
         code="ended_in_error",
@@ -133,17 +133,17 @@ def _in_trouble(api: Api, workspace: Record | None, wish: Wished, error: Record)
     )
 
 
-def _ways_out(api: Api, wish: Wished) -> list[Record]:
+def _ways_out(api: ApiClient, wish: PendingWish) -> list[Record]:
     try:
         ways: list[Record] = api.explain(wish.id)["ways_out"]
-    except (Ended, KeyError):
+    except (CommandError, KeyError):
         # The error itself is worth more than its explanation.
         return []
     return ways
 
 
-def _overtaken(workspace: Record | None, wish: Wished, desired_state: str) -> Ended:
-    return Ended(
+def _overtaken(workspace: Record | None, wish: PendingWish, desired_state: str) -> CommandError:
+    return CommandError(
         ExitCode.WISH_CHANGED,
         f"somebody wished {desired_state} for {wish.name} while {wish.desired_state} was waited for",
         code="wish_changed",
@@ -152,12 +152,12 @@ def _overtaken(workspace: Record | None, wish: Wished, desired_state: str) -> En
     )
 
 
-def _timed_out(workspace: Record | None, wish: Wished, timeout_s: float) -> Ended:
+def _timed_out(workspace: Record | None, wish: PendingWish, timeout_s: float) -> CommandError:
     stands = ""
     if workspace:
-        trouble = trouble_words(workspace)
+        trouble = error_words(workspace)
         stands = f"; it is {workspace['phase']}, {workspace['operation']}" + (f" ({trouble})" if trouble else "")
-    return Ended(
+    return CommandError(
         ExitCode.TIMED_OUT,
         f"{wish.name} was not {wish.desired_state} after {timeout_s:g} s{stands}",
         code="wait_timed_out",

@@ -14,7 +14,7 @@ from torpor.domain.shards import shard_of
 LOOKS_PER_ROUND = 64
 
 
-class Attention:
+class RestingWorkspaces:
     def __init__(self) -> None:
         self.suspects: frozenset[str] = frozenset()
         """Something that must be there was not seen of them: the next look at everything takes them along."""

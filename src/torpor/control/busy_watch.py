@@ -7,11 +7,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from torpor.domain.busy import Work, WorkHistory, busy_with, remember
+from torpor.domain.busy import Work, WorkHistory, busy_with, with_observation
 from torpor.domain.errors import Unavailable
 from torpor.loops import Loop
 from torpor.ports import Activity, Runtime
-from torpor.service.activity import TURN_S, FallBack, WriteDown, not_written, patience_s
+from torpor.service.activity import TURN_S, UseFallback, WriteDown, discard_use, timeout_s
 
 # Of a lease: two looks may fail before what the last one told runs out.
 LOOK_AFTER_PART = 1 / 3
@@ -28,7 +28,7 @@ class BusyWatch:
         lease_s: float,
         foreground_ttl_s: float,
         counts_cpu: Callable[[str], bool],
-        write_down: WriteDown = not_written,
+        write_down: WriteDown = discard_use,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`counts_cpu`: whether the CPU use of a workspace of this template keeps it awake."""
@@ -38,7 +38,7 @@ class BusyWatch:
         self._foreground_ttl_s = foreground_ttl_s
         self._counts_cpu = counts_cpu
         self._monotonic = monotonic
-        self._fall_back = FallBack(write_down, lease_s=lease_s, now=monotonic)
+        self._fall_back = UseFallback(write_down, lease_s=lease_s, now=monotonic)
         self._histories: Mapping[str, WorkHistory] = {}
 
     async def run(self) -> None:
@@ -54,7 +54,9 @@ class BusyWatch:
         async with asyncio.timeout(LOOKING_S):
             works = await self._runtime.work()
         now = self._monotonic()
-        self._histories = {one: remember(self._histories.get(one, WorkHistory()), work, now) for one, work in works.items()}
+        self._histories = {
+            one: with_observation(self._histories.get(one, WorkHistory()), work, now) for one, work in works.items()
+        }
         busy = {one: words for one, work in works.items() if (words := self._busy_with(one, work, now)) is not None}
         if busy:
             await self._tell(busy)
@@ -70,7 +72,7 @@ class BusyWatch:
 
     async def _tell(self, busy: Mapping[str, str]) -> None:
         try:
-            async with asyncio.timeout(patience_s(self._lease_s)):
+            async with asyncio.timeout(timeout_s(self._lease_s)):
                 await self._activity.busy(busy, lease_s=self._lease_s)
         except (Unavailable, TimeoutError) as out:
             # It may be only this process that cannot reach the bus, and the leader can.

@@ -16,14 +16,14 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from torpor import metrics
-from torpor.control.at_rest import Attention
-from torpor.control.deadline_credit import LostTime
-from torpor.control.effect_executor import Hands
-from torpor.control.latch_guard import HoldingBack
-from torpor.control.reconcile_log import tell
-from torpor.control.running_effects import Flights, Landed
-from torpor.control.schedule import SOON_S, Intervals, Pace
-from torpor.cooperative import in_portions
+from torpor.control.at_rest import RestingWorkspaces
+from torpor.control.deadline_credit import DeadlineCredit
+from torpor.control.effect_executor import EffectExecutor
+from torpor.control.latch_guard import LatchGuard
+from torpor.control.reconcile_log import log_change
+from torpor.control.running_effects import EffectResult, RunningEffects
+from torpor.control.schedule import SOON_S, Intervals, Schedule
+from torpor.cooperative import cooperative_iteration
 from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Deposed, TorporError, Unavailable
@@ -36,9 +36,9 @@ from torpor.domain.planner import (
     Await,
     Begin,
     Cancel,
+    Circumstances,
     Finish,
     GiveUp,
-    Look,
     Proceed,
     Recover,
     Rest,
@@ -49,11 +49,11 @@ from torpor.domain.planner import (
     WaitForSpace,
 )
 from torpor.domain.reconcile import Decision, reconcile
-from torpor.domain.records import Change, Observation, Overtaken, Report, Survey, Workspace
+from torpor.domain.records import Change, Observation, Report, StaleEpoch, Survey, Workspace
 from torpor.domain.states import Operation, Stage
-from torpor.domain.tuning import Knobs
-from torpor.loops import TURN_S, Loop, turned
-from torpor.store.controller_store import ControllerStore, Hold, Loaded
+from torpor.domain.tuning import Tuning
+from torpor.loops import TURN_S, Loop, report_progress
+from torpor.store.controller_store import ControllerStore, ShardOwnership, ShardSnapshot
 
 log = structlog.get_logger()
 
@@ -72,12 +72,12 @@ TELLING_S = 2.0
 LOOK_S = OBSERVING_S + TURN_S
 
 
-class LooksFailed(Unavailable):
+class PassesFailed(Unavailable):
     """Too many looks at everything failed in a row: this life ends, and another one begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class SystemSources:
     """Where ids, dice and the passing of time come from."""
 
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
@@ -89,7 +89,7 @@ Decided: TypeAlias = dict[str, tuple[Workspace, Decision]]
 
 
 @dataclass(slots=True)
-class Tally:
+class ControllerStats:
     """What the loop has done so far, for health, metrics and benchmarks."""
 
     looks: int = 0
@@ -98,7 +98,7 @@ class Tally:
     last_look_at: float = field(default=float("-inf"))
 
 
-class Life(Protocol):
+class MembershipView(Protocol):
     """What the loop must know of the life it leads (`control.membership`)."""
 
     @property
@@ -114,7 +114,7 @@ class Life(Protocol):
 class Listeners:
     """Who else is told what the loop does."""
 
-    tell: Callable[[Change, Step], None] = tell
+    tell: Callable[[Change, Step], None] = log_change
     """Of every change that was written."""
     before_rest: Callable[[Sequence[str]], Awaitable[None]] | None = None
     """Of the workspaces whose program is about to be seen stopped; when this fails they are looked at again later."""
@@ -124,33 +124,33 @@ class Controller:
     def __init__(
         self,
         store: ControllerStore,
-        hands: Hands,
+        hands: EffectExecutor,
         *,
-        life: Life,
-        knobs: Knobs,
+        life: MembershipView,
+        knobs: Tuning,
         intervals: Intervals,
         parallel: int,
-        draws: Draws | None = None,
+        draws: SystemSources | None = None,
         listeners: Listeners | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = ControllerStats()
         self._store = store
         self._runtime = hands.runtime
         self._before_sleep_of = hands.before_sleep_of
         self._life = life
         self._knobs = knobs
         self._listeners = listeners or Listeners()
-        self._draws = draws or Draws()
+        self._draws = draws or SystemSources()
         self._idle_s = intervals.idle_s
-        self._pace = Pace(intervals, self._draws.monotonic)
-        self._flights = Flights(
+        self._pace = Schedule(intervals, self._draws.monotonic)
+        self._flights = RunningEffects(
             hands, may_act=life.lives, parallel=parallel, on_end=self._pace.hint, monotonic=self._draws.monotonic
         )
-        self._lost_time = LostTime(LOST_AFTER_INTERVALS * intervals.idle_s)
+        self._lost_time = DeadlineCredit(LOST_AFTER_INTERVALS * intervals.idle_s)
         self._looks_since_start: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
-        self._attention = Attention()
-        self._holding_back = HoldingBack(store)
+        self._attention = RestingWorkspaces()
+        self._holding_back = LatchGuard(store)
         self._failed_looks = 0
 
     def hint(self, *workspace_ids: str) -> None:
@@ -163,7 +163,7 @@ class Controller:
     async def run(self) -> None:
         """Until cancelled, deposed, or without success for too long. An error costs one look, not the loop."""
         loop = Loop(
-            "controller", self._turn, interval_s=self._idle_s, turn_s=LOOK_S, retry_s=0.0, ends_on=(Deposed, LooksFailed)
+            "controller", self._turn, interval_s=self._idle_s, turn_s=LOOK_S, retry_s=0.0, ends_on=(Deposed, PassesFailed)
         )
         try:
             await loop.run()
@@ -181,32 +181,32 @@ class Controller:
         except BaseException as error:
             self._look_later(due)
             if self._failed_looks >= MAX_FAILED_LOOKS and isinstance(error, Exception):
-                raise LooksFailed(f"{self._failed_looks} looks at everything failed in a row") from error
+                raise PassesFailed(f"{self._failed_looks} looks at everything failed in a row") from error
             raise
         return 0.0
 
     async def look(self, only: frozenset[str] | None = None) -> None:
         """One pass over everything that needs a look, or over these."""
         self._failed_looks += only is None
-        hold = Hold(self._life.life, self._life.shards)
+        hold = ShardOwnership(self._life.life, self._life.shards)
         loaded = await self._load(only, hold)
         if only is not None and not loaded.workspaces and only <= loaded.elsewhere:
             return
         # Taken before the look, so that what is seen was there after what they report had been done.
         landed = self._flights.landed([one.id for one in loaded.workspaces])
-        turned()
+        report_progress()
         try:
             survey = await self._observe(only)
         except Unavailable as out:
             await self._tell_outage(loaded, out)
             raise
-        turned()
+        report_progress()
         self._lost_time.looked(loaded.now)
         decided = await self._decide_all(loaded, survey, landed, await self._look_at_disk())
         if await self._is_held_back(loaded, decided, survey, only):
             self._lost_time.held_back()
             return
-        turned()
+        report_progress()
         refused = await self._persist(decided)
         for workspace_id, (workspace, decision) in decided.items():
             if workspace_id in refused:
@@ -222,15 +222,17 @@ class Controller:
             self._failed_looks = 0
             self.tally.last_look_at = self._draws.monotonic()
 
-    async def _load(self, only: frozenset[str] | None, hold: Hold) -> Loaded:
+    async def _load(self, only: frozenset[str] | None, hold: ShardOwnership) -> ShardSnapshot:
         if only is not None:
             return await self._store.load_these(hold, only)
         whole = self._attention.to_read(hold.shards) if not self._holding_back.is_latched else frozenset[int]()
         return await self._store.load_due(hold, whole=whole, also=self._attention.suspects | self._pace.along)
 
-    async def _decide_all(self, loaded: Loaded, survey: Survey, landed: Mapping[str, Landed], disk: Disk | None) -> Decided:
+    async def _decide_all(
+        self, loaded: ShardSnapshot, survey: Survey, landed: Mapping[str, EffectResult], disk: Disk | None
+    ) -> Decided:
         decided: Decided = {}
-        async for workspace in in_portions(loaded.workspaces):
+        async for workspace in cooperative_iteration(loaded.workspaces):
             try:
                 decision = self._decide(workspace, survey.of(workspace.id), landed.get(workspace.id), loaded.now, disk)
             except Exception:
@@ -241,7 +243,9 @@ class Controller:
                 decided[workspace.id] = (workspace, decision)
         return decided
 
-    def _attend(self, loaded: Loaded, decided: Decided, survey: Survey, only: frozenset[str] | None, hold: Hold) -> None:
+    def _attend(
+        self, loaded: ShardSnapshot, decided: Decided, survey: Survey, only: frozenset[str] | None, hold: ShardOwnership
+    ) -> None:
         if only is not None:
             # Seen, but no workspace of ours, nor anybody's: that is noticed once.
             for unknown in only - {one.id for one in loaded.workspaces} - loaded.elsewhere:
@@ -257,10 +261,10 @@ class Controller:
             self._pace.hint(*stirred)
 
     def _decide(
-        self, workspace: Workspace, seen: Observation, landed: Landed | None, now: datetime, disk: Disk | None
+        self, workspace: Workspace, seen: Observation, landed: EffectResult | None, now: datetime, disk: Disk | None
     ) -> Decision:
         flight = self._flights.of(workspace.id)
-        look = Look(
+        look = Circumstances(
             now=now,
             epoch=self._epoch_for(workspace, landed),
             knobs=self._knobs,
@@ -280,16 +284,16 @@ class Controller:
             progress=flight.progress if flight else None,
         )
 
-    def _epoch_for(self, workspace: Workspace, landed: Landed | None) -> int:
+    def _epoch_for(self, workspace: Workspace, landed: EffectResult | None) -> int:
         """Whoever takes the row takes it under a higher epoch.
 
         So does whoever holds it and finds that the provider has seen a later one: the database was restored from a backup.
         """
         epoch = workspace.epoch if workspace.held_by == self._life.life else workspace.epoch + 1
         report = _report_for(workspace, landed)
-        return max(epoch, report.seen + 1) if isinstance(report, Overtaken) else epoch
+        return max(epoch, report.seen + 1) if isinstance(report, StaleEpoch) else epoch
 
-    async def _is_held_back(self, loaded: Loaded, decided: Decided, survey: Survey, only: frozenset[str] | None) -> bool:
+    async def _is_held_back(self, loaded: ShardSnapshot, decided: Decided, survey: Survey, only: frozenset[str] | None) -> bool:
         """Whether so much has disappeared at once that nothing may be touched.
 
         Only a look at everything can tell; a look at a few that misses one asks for it, and leaves that one alone.
@@ -330,7 +334,7 @@ class Controller:
             self._failed_looks = 0
             raise
 
-    async def _tell_outage(self, loaded: Loaded, out: Unavailable) -> None:
+    async def _tell_outage(self, loaded: ShardSnapshot, out: Unavailable) -> None:
         """Written once for each workspace that waits. What another life has under way is left until it is adopted: taking it
         fences the other one off, which needs a runtime that answers."""
         ours = [one for one in loaded.workspaces if one.operation is Operation.NONE or one.held_by == self._life.life]
@@ -440,7 +444,7 @@ def _is_stopped_by(row: Workspace, decision: Decision) -> bool:
     return row.operation is Operation.STOPPING and isinstance(decision.step, Finish)
 
 
-def _report_for(workspace: Workspace, landed: Landed | None) -> Report | None:
+def _report_for(workspace: Workspace, landed: EffectResult | None) -> Report | None:
     """What an effect of this very attempt reported; that of an earlier one says nothing any more."""
     if landed is None or workspace.stage not in (Stage.BEFORE_SLEEP, Stage.CALL):
         return None

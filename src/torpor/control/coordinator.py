@@ -14,10 +14,10 @@ import structlog
 
 from torpor import metrics
 from torpor.control.controller import Controller
-from torpor.control.duties import Duty, tend
-from torpor.control.membership import Heartbeat, Identity, Membership
+from torpor.control.duties import Duty, run_duty
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
 from torpor.domain.errors import Deposed, TorporError, Unavailable
-from torpor.loops import Loop, begin, first_to_end, stop, together
+from torpor.loops import Loop, first_to_end, run_until_first_ends, start_tasks, stop
 from torpor.store.controller_members import Member
 from torpor.store.controller_store import ControllerStore
 from torpor.store.leader_lock import Leadership
@@ -28,7 +28,7 @@ BETWEEN_LIVES_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class LeaderLockOptions:
     """The lock that the leader holds."""
 
     url: str
@@ -40,9 +40,9 @@ class Coordinator:
     def __init__(
         self,
         store: ControllerStore,
-        identity: Identity,
-        heartbeat: Heartbeat,
-        lock: Lock,
+        identity: NodeIdentity,
+        heartbeat: HeartbeatOptions,
+        lock: LeaderLockOptions,
         *,
         make_controller: Callable[[Membership], Controller],
         duties: Sequence[Duty],
@@ -116,7 +116,7 @@ class Coordinator:
         self._membership = membership
         self.controller = self._make_controller(membership)
         try:
-            await together(membership.keep(), self.controller.run(), self._stand_for_lead(membership))
+            await run_until_first_ends(membership.keep(), self.controller.run(), self._stand_for_lead(membership))
         finally:
             self.controller, self._membership = None, None
             await membership.leave()
@@ -147,7 +147,7 @@ class Coordinator:
         self.term = term
         metrics.is_leader.set(1)
         log.info("leading", node=self.node_id, life=membership.life, term=term)
-        tasks = begin(leadership.wait_until_lost(), *(tend(duty, term) for duty in self._duties))
+        tasks = start_tasks(leadership.wait_until_lost(), *(run_duty(duty, term) for duty in self._duties))
         try:
             await first_to_end(tasks)
         finally:

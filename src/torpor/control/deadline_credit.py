@@ -6,10 +6,10 @@ which an effect waited for its slot.
 
 from datetime import datetime
 
-from torpor.control.running_effects import Flight
+from torpor.control.running_effects import RunningEffect
 
 
-class LostTime:
+class DeadlineCredit:
     """`patience_s`: a gap between two looks that is longer than this was no pace of ours."""
 
     def __init__(self, patience_s: float) -> None:
@@ -31,14 +31,14 @@ class LostTime:
         """The last look led to nothing, on purpose: it is as if nobody had looked."""
         self._looked_at, self._lost_s = self._before
 
-    def owed_s(self, workspace_id: str, flight: Flight | None, monotonic_s: float) -> float:
+    def owed_s(self, workspace_id: str, flight: RunningEffect | None, monotonic_s: float) -> float:
         """For something under way: what was lost since it was last credited (or first asked for)."""
         owed_s = self._lost_s - self._credited_s.setdefault(workspace_id, self._lost_s)
         if flight is None:
             return owed_s
         return owed_s + (flight.waited_s if flight.has_slot else monotonic_s - flight.waits_since)
 
-    def credit(self, workspace_id: str, flight: Flight | None, monotonic_s: float) -> None:
+    def credit(self, workspace_id: str, flight: RunningEffect | None, monotonic_s: float) -> None:
         self._credited_s[workspace_id] = self._lost_s
         if flight is not None:
             flight.waits_since = monotonic_s

@@ -31,7 +31,7 @@ class Duty(Protocol):
         ...
 
 
-async def tend(duty: Duty, term: int) -> None:
+async def run_duty(duty: Duty, term: int) -> None:
     """Until cancelled, or Deposed."""
     turn = partial(duty.do, term)
     loop = Loop(duty.name, turn, interval_s=duty.interval_s, turn_s=duty.turn_s, wake=duty.wake, ends_on=(Deposed,))

@@ -26,7 +26,17 @@ from torpor.domain.effects import (
     Stop,
 )
 from torpor.domain.errors import CODE_MEANS, Code, Failed, Reason, Refused, Unavailable
-from torpor.domain.records import Archive, Broke, Marker, Overtaken, Proved, ProviderOut, Report, SaidDone, Workspace
+from torpor.domain.records import (
+    Archive,
+    EffectDone,
+    EffectFailed,
+    Marker,
+    ProvenArchive,
+    ProviderOutage,
+    Report,
+    StaleEpoch,
+    Workspace,
+)
 from torpor.domain.states import Outage
 from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Proven, Runtime
 
@@ -52,7 +62,7 @@ GIVE_BACK_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class EffectExecutor:
     runtime: Runtime
     archives: Archives
     program_of: Callable[[Workspace], Program]
@@ -70,7 +80,7 @@ class Hands:
             raise
         except Exception as error:
             log.exception("effect_broke", workspace=workspace.id, effect=type(effect).__name__)
-            return Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", _action(effect, Code.INTERNAL.value))
+            return EffectFailed(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", _action(effect, Code.INTERNAL.value))
 
     async def _report(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
         try:
@@ -81,7 +91,7 @@ class Hands:
             return await self._unreachable(workspace, effect, out)
         except Refused as refused:
             # A template that is no longer there, say: trying again helps as little as anything, but a new wish may.
-            return Broke(Reason.ACTION_FAILED, refused.message, _action(effect, refused.code))
+            return EffectFailed(Reason.ACTION_FAILED, refused.message, _action(effect, refused.code))
 
     async def fence_off(self, workspace: Workspace) -> None:
         """Nothing is lost when this fails: what comes late is then seen at the next look, and undone."""
@@ -98,7 +108,7 @@ class Hands:
                 home = Home(workspace.id, generation)
                 await runtime.ensure_volume(home, fence)
                 await runtime.mark_volume(home, Marker(workspace.id, generation, ""), fence)
-                return SaidDone()
+                return EffectDone()
             case Restore(generation, archive, discard):
                 # Asked before anything is made: an archive that is lost is found out at once, and leaves no half-made volume.
                 _require_proven(archive, await self.archives.manifest_root(archive.key))
@@ -108,22 +118,22 @@ class Hands:
                 result = await runtime.run_at_home(home, self.archives.unpack_job(archive.key), fence, progress)
                 _require_proven(archive, result["manifest_root"])
                 await runtime.mark_volume(home, Marker(workspace.id, generation, archive.manifest_root), fence)
-                return SaidDone(written_bytes=int(str(result["bytes"])))
+                return EffectDone(written_bytes=int(str(result["bytes"])))
             case AcceptHome(generation):
                 await runtime.mark_volume(Home(workspace.id, generation), Marker(workspace.id, generation, ""), fence)
-                return SaidDone()
+                return EffectDone()
             case Start(generation, revision):
                 container = Container(Home(workspace.id, generation), revision, self.program_of(workspace), self.limits)
                 await runtime.ensure_running(container, fence, progress)
-                return SaidDone()
+                return EffectDone()
             case BeforeSleep(command, within_s):
                 # A command has no fence of its own: a controller that was overtaken runs none.
                 await runtime.admit(workspace.id, fence)
                 await run_before_sleep(runtime, workspace, command, within_s=within_s)
-                return SaidDone()
+                return EffectDone()
             case Stop():
                 await runtime.ensure_no_container(workspace.id, fence)
-                return SaidDone()
+                return EffectDone()
             case Pack(key, generation, revision):
                 # A job finds an empty mount point as good as any store. (`create_empty` asks by itself.)
                 await self.archives.world()
@@ -135,13 +145,13 @@ class Hands:
                 return _proved(await self.archives.create_empty(key, home, revision), generation, revision)
             case DropHome(generation, archived_revision):
                 await runtime.ensure_no_volume(Home(workspace.id, generation), fence, archived_revision=archived_revision)
-                return SaidDone()
+                return EffectDone()
             case Remove():
                 await runtime.ensure_no_container(workspace.id, fence)
                 survey = await runtime.observe(frozenset({workspace.id}))
                 for volume in survey.of(workspace.id).volumes:
                     await runtime.ensure_no_volume(Home(workspace.id, volume.generation), fence, archived_revision=None)
-                return SaidDone()
+                return EffectDone()
             case _:
                 assert_never(effect)
 
@@ -174,7 +184,7 @@ class Hands:
 
     async def _broken(self, workspace: Workspace, effect: Effect, failed: Failed, fence: Fence) -> Report:
         if failed.code is Code.STALE_EPOCH:
-            return Overtaken(int(str(failed.context.get("seen", fence.epoch))))
+            return StaleEpoch(int(str(failed.context.get("seen", fence.epoch))))
         if failed.code is Code.DISK_FULL and isinstance(effect, MakeHome | Restore):
             await self._give_space_back(workspace, effect.generation, fence)
         reason = CODE_MEANS[failed.code]
@@ -184,19 +194,19 @@ class Hands:
         if reason is Reason.DATA_LOST:
             context["archive_key"] = str(effect.archive.key) if isinstance(effect, Restore) else None
             context["detail"] = failed.message
-        return Broke(reason, failed.message, context, wants_new_op_id=failed.code is Code.READBACK_MISMATCH)
+        return EffectFailed(reason, failed.message, context, wants_new_op_id=failed.code is Code.READBACK_MISMATCH)
 
     async def _unreachable(self, workspace: Workspace, effect: Effect, error: Failed | Unavailable) -> Report:
         """A call failed: is it this workspace's trouble, or is the provider out for everybody?"""
         if isinstance(effect, USES_ARCHIVES) and not await self.archives.reachable():
-            return ProviderOut(Outage.ARCHIVE_STORE, f"the archive store cannot be reached: {error.message}")
+            return ProviderOutage(Outage.ARCHIVE_STORE, f"the archive store cannot be reached: {error.message}")
         try:
             await self.runtime.observe(frozenset({workspace.id}))
         except Unavailable as out:
-            return ProviderOut(Outage.RUNTIME, f"the runtime cannot be reached: {out.message}")
+            return ProviderOutage(Outage.RUNTIME, f"the runtime cannot be reached: {out.message}")
         is_of_archives = isinstance(error, Failed) and error.code is Code.S3_ACCESS_ERROR
         asked = {"endpoint": ARCHIVE_STORE if is_of_archives else self.runtime.name, "status_code": None}
-        return Broke(Reason.UNREACHABLE, error.message, asked | error.context)
+        return EffectFailed(Reason.UNREACHABLE, error.message, asked | error.context)
 
 
 def _action(effect: Effect, code: str) -> dict[str, object]:
@@ -214,5 +224,5 @@ def _require_proven(archive: Archive, root: object) -> None:
         )
 
 
-def _proved(proven: Proven, generation: int, revision: int) -> Proved:
-    return Proved(Archive(proven.key, generation, revision, proven.manifest_root), proven.size_bytes, proven.home_bytes)
+def _proved(proven: Proven, generation: int, revision: int) -> ProvenArchive:
+    return ProvenArchive(Archive(proven.key, generation, revision, proven.manifest_root), proven.size_bytes, proven.home_bytes)

@@ -14,9 +14,9 @@ from torpor import metrics
 from torpor.domain.errors import Unavailable
 from torpor.domain.events import channels, to_message
 from torpor.domain.records import Workspace
-from torpor.loops import TURN_S, turned
+from torpor.loops import TURN_S, report_progress
 from torpor.ports import Feed
-from torpor.store.events import Batch, Outbox, tellable
+from torpor.store.events import EventBatch, Outbox, event_messages
 
 log = structlog.get_logger()
 
@@ -61,14 +61,14 @@ class EventPublisher:
             is_heard = is_heard and await self._publish(batch)
             if not batch.is_full:
                 break
-            turned()
+            report_progress()
             if is_first:
                 await self._outbox.warn_of_many()
                 is_first = False
         if self._clock() >= self._prune_at:
             await self._prune(term)
 
-    async def _publish(self, batch: Batch) -> bool:
+    async def _publish(self, batch: EventBatch) -> bool:
         try:
             for count, messages in _in_parts(self._messages(batch), AT_ONCE_BYTES):
                 await self._feed.publish(messages)
@@ -78,8 +78,8 @@ class EventPublisher:
             return False
         return True
 
-    def _messages(self, batch: Batch) -> Iterator[tuple[tuple[str, str], bytes]]:
-        for told in tellable(batch.events, self._encode):
+    def _messages(self, batch: EventBatch) -> Iterator[tuple[tuple[str, str], bytes]]:
+        for told in event_messages(batch.events, self._encode):
             yield channels(told), to_message(told, batch.installation)
 
     async def _prune(self, term: int) -> None:

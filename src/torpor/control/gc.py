@@ -20,11 +20,11 @@ from torpor import metrics
 from torpor.domain.backoff import backoff_s
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.records import ArchiveKey
-from torpor.domain.retention import MARKS, Action, Decision, Retention, Terms, Why
-from torpor.loops import turned
+from torpor.domain.retention import MARKS, Action, ArchiveDecision, GcPolicy, Retention, RetentionReason
+from torpor.loops import report_progress
 from torpor.ports import Archives
-from torpor.service.gc_plan import NAMED_AT_MOST, Look, decisions, look, strangers
-from torpor.store.gc import CollectingStore, Compared, Totals
+from torpor.service.gc_plan import NAMED_AT_MOST, GcPlan, comparison_report, decisions, make_gc_plan
+from torpor.store.gc import ArchiveTotals, GcStore, StoreComparison
 
 log = structlog.get_logger()
 
@@ -40,11 +40,11 @@ STEP_S = 600.0
 
 
 @dataclass(slots=True)
-class _Tally:
+class _GcTally:
     """What came of one collection, so far."""
 
     begun_at: datetime
-    compared: Compared = field(default_factory=Compared)
+    compared: StoreComparison = field(default_factory=StoreComparison)
     removed: int = 0
     freed_bytes: int = 0
     failed: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class _Tally:
     @contextlib.contextmanager
     def alone(self, what: str) -> Iterator[None]:
         """Whatever is wrong with this one is noted, and stops no other."""
-        turned()
+        report_progress()
         try:
             yield
         except (Deposed, Unavailable):
@@ -61,7 +61,7 @@ class _Tally:
             log.warning("not_collected", what=what, why=_words(error))
             self.failed[what] = _words(error)
 
-    def report(self, totals: Totals | None = None, *, skipped: str | None = None) -> dict[str, Any]:
+    def report(self, totals: ArchiveTotals | None = None, *, skipped: str | None = None) -> dict[str, Any]:
         return {
             "started_at": self.begun_at.isoformat(),
             "skipped": skipped,
@@ -70,19 +70,19 @@ class _Tally:
             "removed": self.removed,
             "freed_bytes": self.freed_bytes,
             "failed": dict(list(self.failed.items())[:NAMED_AT_MOST]),
-            **strangers(self.compared),
+            **comparison_report(self.compared),
         }
 
 
-class Collector:
+class GarbageCollector:
     """A duty of the leader (`control.duties.Duty`)."""
 
     name = "gc"
 
-    def __init__(self, store: CollectingStore, archives: Archives, *, retention: Retention, every_s: float) -> None:
+    def __init__(self, store: GcStore, archives: Archives, *, retention: Retention, every_s: float) -> None:
         self._store = store
         self._archives = archives
-        self._terms = Terms(retention, timedelta(seconds=every_s))
+        self._terms = GcPolicy(retention, timedelta(seconds=every_s))
         self._every_s = every_s
         self._skipped = 0
         self._oldest_proof: float | None = None
@@ -114,7 +114,7 @@ class Collector:
 
     async def collect(self, term: int) -> None:
         """One collection. Unavailable: it is skipped from there on, and nothing was touched that could not be looked at."""
-        tally = _Tally(await self._store.begin(term, self._terms))
+        tally = _GcTally(await self._store.begin(term, self._terms))
         self._skipped += 1
         try:
             totals = await self._collect(term, tally)
@@ -130,9 +130,9 @@ class Collector:
         self._tell_age(totals.oldest_proof_s)
         log.info("archives_collected", **_counts(report), failed=len(tally.failed))
 
-    async def _collect(self, term: int, tally: _Tally) -> Totals:
+    async def _collect(self, term: int, tally: _GcTally) -> ArchiveTotals:
         await self._require_our_store()
-        seen = await look(self._store, self._archives, self._terms, await self._store.housekeeping())
+        seen = await make_gc_plan(self._store, self._archives, self._terms, await self._store.housekeeping())
         tally.compared = seen.compared
         if seen.why_not is not None:
             raise Unavailable(seen.why_not)
@@ -151,7 +151,7 @@ class Collector:
         if identity != known:
             raise Unavailable(f"the archive store is {identity}; this database belongs to {known}")
 
-    async def _take_in(self, term: int, seen: Look, tally: _Tally) -> None:
+    async def _take_in(self, term: int, seen: GcPlan, tally: _GcTally) -> None:
         of_workspace: dict[str, list[str]] = {}
         for key in seen.compared.left_over:
             of_workspace.setdefault(ArchiveKey.parse(key).workspace_id, []).append(key)
@@ -160,7 +160,7 @@ class Collector:
                 async with self._store.holding(term, [workspace_id], seen.compared) as holding:
                     await holding.take_in(keys)
 
-    async def _mark(self, term: int, seen: Look, tally: _Tally) -> Sequence[ArchiveKey]:
+    async def _mark(self, term: int, seen: GcPlan, tally: _GcTally) -> Sequence[ArchiveKey]:
         """Those whose grace period has passed."""
         ripe: list[ArchiveKey] = []
         async for held, decided in decisions(self._store, seen):
@@ -171,12 +171,12 @@ class Collector:
                 ripe += [ArchiveKey.parse(one.archive.key) for one in decided if _is_ripe(one)]
         return ripe
 
-    async def _mark_one(self, term: int, seen: Look, workspace_id: str) -> None:
+    async def _mark_one(self, term: int, seen: GcPlan, workspace_id: str) -> None:
         async with self._store.holding(term, [workspace_id], seen.compared) as holding:
             for held in await holding.held():
                 await holding.write([one for one in seen.decide(held) if one.action in MARKS])
 
-    async def _give_up(self, term: int, seen: Look, ripe: Sequence[ArchiveKey], tally: _Tally) -> Sequence[str]:
+    async def _give_up(self, term: int, seen: GcPlan, ripe: Sequence[ArchiveKey], tally: _GcTally) -> Sequence[str]:
         try:
             return await self._given_up(term, seen, ripe)
         except (Deposed, Unavailable):
@@ -188,7 +188,7 @@ class Collector:
                     given_up += await self._given_up(term, seen, [one])
             return given_up
 
-    async def _given_up(self, term: int, seen: Look, ripe: Sequence[ArchiveKey]) -> Sequence[str]:
+    async def _given_up(self, term: int, seen: GcPlan, ripe: Sequence[ArchiveKey]) -> Sequence[str]:
         """The point of no return: decided once more, with everybody held. Who is in ERROR by now keeps what is left."""
         keys = set(map(str, ripe))
         async with self._store.holding(term, {key.workspace_id for key in ripe}, seen.compared) as holding:
@@ -197,13 +197,13 @@ class Collector:
             await holding.write(removed)
         return [one.archive.key for one in removed]
 
-    async def _remove_going(self, term: int, tally: _Tally) -> None:
+    async def _remove_going(self, term: int, tally: _GcTally) -> None:
         last = ""
         while keys := await self._store.going(term, after=last):
             last = keys[-1]
             await self._remove(term, keys, tally)
 
-    async def _remove(self, term: int, keys: Sequence[str], tally: _Tally) -> None:
+    async def _remove(self, term: int, keys: Sequence[str], tally: _GcTally) -> None:
         """One that cannot be removed is left for the next collection and holds up no other; a silent store ends this one."""
         turn = asyncio.Semaphore(REMOVALS_AT_ONCE)
         gone: list[str] = []
@@ -230,8 +230,8 @@ class Collector:
             raise outs[0]
 
 
-def _is_ripe(decision: Decision) -> bool:
-    return decision.action is Action.REMOVE and decision.why is not Why.GOING
+def _is_ripe(decision: ArchiveDecision) -> bool:
+    return decision.action is Action.REMOVE and decision.why is not RetentionReason.GOING
 
 
 def _words(error: Exception) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from torpor.domain.errors import Unavailable
-from torpor.loops import TURN_S, turned
+from torpor.loops import TURN_S, report_progress
 from torpor.ports import Home, Runtime
 from torpor.store.controller_store import ControllerStore
 
@@ -56,7 +56,7 @@ class HomeSizes:
                     self._not_before[home] = self._monotonic() + self._while_running_s
                 else:
                     await self._store.write_home_size(home, size_bytes, began_at, term=term)
-                turned()
+                report_progress()
             if len(homes) < AT_ONCE:
                 return
 

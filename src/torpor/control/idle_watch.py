@@ -11,14 +11,14 @@ import structlog
 
 from torpor import metrics
 from torpor.domain.errors import Deposed, Unavailable
-from torpor.domain.idle import BusSays, Facts, GoDown, decide, has_outlived_ttl
+from torpor.domain.idle import GoToSleep, IdleFacts, UseReport, decide, has_outlived_ttl
 from torpor.domain.records import Workspace
 from torpor.domain.sleep_warning import is_news, sleeps_at
 from torpor.domain.states import Phase, Wish
-from torpor.loops import TURN_S, turned
+from torpor.loops import TURN_S, report_progress
 from torpor.service.activity import Ask, BusOut, Touch
-from torpor.service.use import Using
-from torpor.store.service_store import Due, SleepWarning
+from torpor.service.use import UseService
+from torpor.store.service_store import DueWorkspace, SleepWarning
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ class IdleWatch:
 
     name = "ttl"
 
-    def __init__(self, using: Using, ask: Ask, *, interval_s: float, lease_s: float) -> None:
+    def __init__(self, using: UseService, ask: Ask, *, interval_s: float, lease_s: float) -> None:
         self.interval_s = interval_s
         self.turn_s = TURN_S + lease_s * CONFIRM_AFTER_PART
         self.wake = asyncio.Event()
@@ -61,7 +61,7 @@ class IdleWatch:
         # First what needs no bus: one that is out ends the turn.
         async for page in self._pages(Wish.ARCHIVED):
             for due in page:
-                if isinstance(decide(Facts(due.workspace, (), None, self._lease_s, due.now)), GoDown):
+                if isinstance(decide(IdleFacts(due.workspace, (), None, self._lease_s, due.now)), GoToSleep):
                     await self._let_sleep(due.workspace, Wish.ARCHIVED, term)
         # Asked though no workspace may be due: from the first question on, the bus knows how far back its memory reaches.
         await self._ask(())
@@ -74,23 +74,23 @@ class IdleWatch:
         next_due_s = shortest_s if self._has_warned else await self._using.next_due_in_s()
         return self.interval_s if next_due_s is None else min(self.interval_s, max(shortest_s, next_due_s))
 
-    async def _pages(self, to: Wish) -> AsyncIterator[Sequence[Due]]:
+    async def _pages(self, to: Wish) -> AsyncIterator[Sequence[DueWorkspace]]:
         page = await self._using.due(to, after=None, limit=PAGE)
         while page.last is not None:
-            turned()
+            report_progress()
             yield page.due
             page = await self._using.due(to, after=page.last, limit=PAGE)
 
-    async def _idle_among(self, page: Sequence[Due], term: int) -> Sequence[Workspace]:
+    async def _idle_among(self, page: Sequence[DueWorkspace], term: int) -> Sequence[Workspace]:
         """Return the workspaces that are not in use. Write when the others were used, and when each is going to be stopped."""
         says = await self._ask([due.workspace.id for due in page])
         await self._using.used(_used_ago_s(page, says), term=term)
         self._shorten_timers(page, says)
-        known = [Facts(due.workspace, due.leases, says[due.workspace.id], self._lease_s, due.now) for due in page]
+        known = [IdleFacts(due.workspace, due.leases, says[due.workspace.id], self._lease_s, due.now) for due in page]
         await self._warn(known, term)
-        return [facts.workspace for facts in known if isinstance(decide(facts), GoDown)]
+        return [facts.workspace for facts in known if isinstance(decide(facts), GoToSleep)]
 
-    async def _warn(self, known: Sequence[Facts], term: int) -> None:
+    async def _warn(self, known: Sequence[IdleFacts], term: int) -> None:
         found = [(facts, sleeps_at(facts)) for facts in known]
         news = [SleepWarning(facts.workspace, at) for facts, at in found if is_news(facts.workspace.sleeps_at, at)]
         try:
@@ -106,7 +106,7 @@ class IdleWatch:
             log.info("sleeping_soon" if at else "not_sleeping_soon", workspace=one.workspace.name, at=at)
         self._has_warned = self._has_warned or any(at is not None and at > facts.now for facts, at in found)
 
-    def _shorten_timers(self, page: Sequence[Due], says: Mapping[str, BusSays]) -> None:
+    def _shorten_timers(self, page: Sequence[DueWorkspace], says: Mapping[str, UseReport]) -> None:
         """A TTL that was lowered counts from now on, whatever whoever started the timer knew of it."""
         for due in page:
             left_s = says[due.workspace.id].idle_timer_s
@@ -114,7 +114,7 @@ class IdleWatch:
                 self._using.touch(due.workspace.id, due.workspace.standby_ttl_s)
 
     async def _let_sleep(self, workspace: Workspace, to: Wish, term: int) -> None:
-        turned()
+        report_progress()
         try:
             slept = await self._using.let_sleep(workspace.id, term=term, to=to, ask=self._ask, lease_s=self._lease_s)
         except (Deposed, BusOut):
@@ -132,7 +132,7 @@ class IdleWatch:
             log.info("put_to_sleep", workspace=workspace.name, to=to)
 
 
-def _used_ago_s(page: Sequence[Due], says: Mapping[str, BusSays]) -> dict[str, float]:
+def _used_ago_s(page: Sequence[DueWorkspace], says: Mapping[str, UseReport]) -> dict[str, float]:
     """One with a live connection or busy processes is used now; an idle timer was started its whole length before its end."""
     ago_s: dict[str, float] = {}
     for due in page:

@@ -7,45 +7,45 @@ from enum import StrEnum
 
 import structlog
 
-from torpor.domain.missing_homes_latch import missing_homes, too_much_is_missing
+from torpor.domain.missing_homes_latch import missing_homes, should_latch
 from torpor.domain.records import Survey
 from torpor.store.controller_store import ControllerStore
 
 log = structlog.get_logger()
 
 
-class Latched(StrEnum):
+class LatchState(StrEnum):
     UNKNOWN = "not yet known: nothing is touched before the first look at everything"
     NO = "no"
     HOLDS = "yes"
     RELEASED = "yes, but an operator says that it is really so"
 
 
-class HoldingBack:
+class LatchGuard:
     def __init__(self, store: ControllerStore) -> None:
         self._store = store
-        self._latched = Latched.UNKNOWN
+        self._latched = LatchState.UNKNOWN
 
     @property
     def holds(self) -> bool:
-        return self._latched in (Latched.HOLDS, Latched.UNKNOWN)
+        return self._latched in (LatchState.HOLDS, LatchState.UNKNOWN)
 
     @property
     def is_latched(self) -> bool:
-        return self._latched is Latched.HOLDS
+        return self._latched is LatchState.HOLDS
 
     async def look(self, survey: Survey, *, is_anything_missed: bool, latch_is_released: bool | None) -> None:
         """After a look at everything: `latch_is_released` is what is written down, None when nothing is."""
         # Assigned at the end: a look that fails half-way leaves what was known before.
-        before, latched = self._latched, Latched.NO
+        before, latched = self._latched, LatchState.NO
         if is_anything_missed or latch_is_released is not None:
             expected = await self._store.expected_homes()
             missing = missing_homes(expected, survey)
-            if too_much_is_missing(expected=len(expected), missing=missing):
+            if should_latch(expected=len(expected), missing=missing):
                 is_released = await self._store.latch(expected=len(expected), missing=missing)
-                latched = Latched.RELEASED if is_released else Latched.HOLDS
+                latched = LatchState.RELEASED if is_released else LatchState.HOLDS
             elif latch_is_released is not None:
                 await self._store.unlatch()
-            if latched is not before and {latched, before} & {Latched.HOLDS, Latched.RELEASED}:
+            if latched is not before and {latched, before} & {LatchState.HOLDS, LatchState.RELEASED}:
                 log.warning("latch", latched=latched, expected=len(expected), missing=missing)
         self._latched = latched

@@ -34,7 +34,7 @@ def _since_boot_s() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class NodeIdentity:
     node_id: str
     world: str
     """What it sees: controllers of different worlds do not share a database."""
@@ -44,7 +44,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class HeartbeatOptions:
     interval_s: float = 2.0
     expiry_s: float = 10.0
 
@@ -55,8 +55,8 @@ class Membership:
     def __init__(
         self,
         store: ControllerStore,
-        identity: Identity,
-        heartbeat: Heartbeat,
+        identity: NodeIdentity,
+        heartbeat: HeartbeatOptions,
         *,
         on_change: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = _since_boot_s,

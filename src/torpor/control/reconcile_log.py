@@ -14,7 +14,7 @@ log = structlog.get_logger()
 MOVES_BYTES = {Operation.ARCHIVING: "packed", Operation.RESTORING: "restored"}
 
 
-def tell(change: Change, step: object) -> None:
+def log_change(change: Change, step: object) -> None:
     before, after = change.before, change.after
     is_news = (before.phase, before.operation, before.op_attempt, before.error) != (
         after.phase,

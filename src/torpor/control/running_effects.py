@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import structlog
 
-from torpor.control.effect_executor import Hands
+from torpor.control.effect_executor import EffectExecutor
 from torpor.control.slots import Slots
 from torpor.domain.effects import (
     AcceptHome,
@@ -29,7 +29,7 @@ from torpor.domain.effects import (
     Stop,
 )
 from torpor.domain.errors import Reason
-from torpor.domain.records import Broke, Report, Workspace
+from torpor.domain.records import EffectFailed, Report, Workspace
 from torpor.domain.settle import Progress
 from torpor.loops import stop
 from torpor.ports import Fence
@@ -63,7 +63,7 @@ SLOTS_PER_PARALLEL: Mapping[Lane, int] = {Lane.ARCHIVES: 1, Lane.RESTORES: 1, La
 
 
 @dataclass(slots=True)
-class Flight:
+class RunningEffect:
     op_id: str
     attempt: int
     effect: Effect
@@ -76,16 +76,16 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class EffectResult:
     op_id: str
     attempt: int
     report: Report
 
 
-class Flights:
+class RunningEffects:
     def __init__(
         self,
-        hands: Hands,
+        hands: EffectExecutor,
         *,
         may_act: Callable[[], bool],
         parallel: int,
@@ -97,21 +97,21 @@ class Flights:
         self._on_end = on_end
         self._monotonic = monotonic
         self._slots = {lane: Slots(SLOTS_PER_PARALLEL[lane] * parallel) for lane in Lane}
-        self._flights: dict[str, Flight] = {}
-        self._landed: dict[str, Landed] = {}
+        self._flights: dict[str, RunningEffect] = {}
+        self._landed: dict[str, EffectResult] = {}
         self._fencing: set[asyncio.Task[None]] = set()
 
-    def of(self, workspace_id: str) -> Flight | None:
+    def of(self, workspace_id: str) -> RunningEffect | None:
         return self._flights.get(workspace_id)
 
-    def landed(self, workspace_ids: Collection[str]) -> Mapping[str, Landed]:
+    def landed(self, workspace_ids: Collection[str]) -> Mapping[str, EffectResult]:
         """What those of these that have ended reported."""
         return {one: self._landed[one] for one in workspace_ids if one in self._landed}
 
-    def has_landed_since(self, workspace_id: str, known: Landed | None) -> bool:
+    def has_landed_since(self, workspace_id: str, known: EffectResult | None) -> bool:
         return self._landed.get(workspace_id) is not known
 
-    def was_used(self, workspace_id: str, known: Landed | None) -> None:
+    def was_used(self, workspace_id: str, known: EffectResult | None) -> None:
         """This report has gone into the row, or says nothing any more."""
         if known is not None and self._landed.get(workspace_id) is known:
             del self._landed[workspace_id]
@@ -119,7 +119,7 @@ class Flights:
     def launch(self, workspace: Workspace, effect: Effect) -> None:
         assert workspace.op_id is not None, "intent is committed before any effect"
         assert workspace.id not in self._flights, "one effect in flight"
-        flight = Flight(workspace.op_id, workspace.op_attempt, effect, waits_since=self._monotonic())
+        flight = RunningEffect(workspace.op_id, workspace.op_attempt, effect, waits_since=self._monotonic())
         self._flights[workspace.id] = flight
         flight.task = asyncio.create_task(self._fly(workspace, flight), name=f"{workspace.operation} {workspace.id}")
 
@@ -140,7 +140,7 @@ class Flights:
         tasks = [*(flight.task for flight in self._flights.values() if flight.task), *self._fencing]
         await stop(*tasks)
 
-    async def _fly(self, workspace: Workspace, flight: Flight) -> None:
+    async def _fly(self, workspace: Workspace, flight: RunningEffect) -> None:
         def progress(done: int, total: int | None) -> None:
             flight.progress = Progress(done, total)
 
@@ -154,8 +154,8 @@ class Flights:
                 report = await self._hands.carry_out(workspace, flight.effect, fence, progress)
         except Exception as error:
             log.exception("flight_broke", workspace=workspace.id, effect=type(flight.effect).__name__)
-            report = Broke(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}")
+            report = EffectFailed(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}")
         finally:
             del self._flights[workspace.id]
             self._on_end(workspace.id)
-        self._landed[workspace.id] = Landed(flight.op_id, flight.attempt, report)
+        self._landed[workspace.id] = EffectResult(flight.op_id, flight.attempt, report)

@@ -18,7 +18,7 @@ class Intervals:
     active_s: float = 2.0
 
 
-class Pace:
+class Schedule:
     """Times are monotonic seconds of this process."""
 
     def __init__(self, intervals: Intervals, clock: Callable[[], float]) -> None:

@@ -49,7 +49,7 @@ class Scope(StrEnum):
 EVERY_SCOPE = frozenset(Scope)
 
 
-class Deed(Enum):
+class Permission(Enum):
     """What somebody does with one workspace."""
 
     SEE = auto()
@@ -69,16 +69,16 @@ class Deed(Enum):
     SHARE = auto()
 
 
-NEEDS: Mapping[Deed, tuple[Access, Scope]] = {
-    Deed.SEE: (Access.USE, Scope.READ),
-    Deed.OPEN: (Access.USE, Scope.USE),
-    Deed.RUN: (Access.USE, Scope.USE),
-    Deed.HOLD: (Access.USE, Scope.USE),
-    Deed.WISH: (Access.MANAGE, Scope.MANAGE),
-    Deed.CHANGE: (Access.MANAGE, Scope.MANAGE),
-    Deed.RECOVER: (Access.MANAGE, Scope.MANAGE),
-    Deed.DELETE: (Access.OWN, Scope.MANAGE),
-    Deed.SHARE: (Access.OWN, Scope.MANAGE),
+NEEDS: Mapping[Permission, tuple[Access, Scope]] = {
+    Permission.SEE: (Access.USE, Scope.READ),
+    Permission.OPEN: (Access.USE, Scope.USE),
+    Permission.RUN: (Access.USE, Scope.USE),
+    Permission.HOLD: (Access.USE, Scope.USE),
+    Permission.WISH: (Access.MANAGE, Scope.MANAGE),
+    Permission.CHANGE: (Access.MANAGE, Scope.MANAGE),
+    Permission.RECOVER: (Access.MANAGE, Scope.MANAGE),
+    Permission.DELETE: (Access.OWN, Scope.MANAGE),
+    Permission.SHARE: (Access.OWN, Scope.MANAGE),
 }
 
 
@@ -89,19 +89,19 @@ def access(workspace: Workspace, username: str, *, is_admin: bool) -> Access:
     return GRANTS[Share(share)] if share is not None else Access.NONE
 
 
-def not_there(said: str) -> Refused:
+def workspace_not_found(said: str) -> Refused:
     """What is said of a workspace that there is not, and of one that is not to be seen: the same, in the asker's own words."""
     return Refused("not_found", f"there is no workspace {said!r}", workspace=said)
 
 
-def check_access(workspace: Workspace, username: str, deed: Deed, *, is_admin: bool, said: str | None = None) -> None:
+def check_access(workspace: Workspace, username: str, deed: Permission, *, is_admin: bool, said: str | None = None) -> None:
     """Returns when it may be done; Refused `not_found` for what may not even be seen, else `forbidden`.
 
     `said` is what it was asked for by: somebody who guessed an id must not be told the name.
     """
     has, needs = access(workspace, username, is_admin=is_admin), NEEDS[deed][0]
     if has is Access.NONE:
-        raise not_there(said or workspace.name)
+        raise workspace_not_found(said or workspace.name)
     if has < needs:
         by = "its owner" if needs is Access.OWN else "its owner, or somebody it is shared with to manage it"
         raise Refused(

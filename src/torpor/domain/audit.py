@@ -6,7 +6,7 @@ Every wish and everything that touches who may come in; not that somebody looked
 from enum import StrEnum
 
 
-class Action(StrEnum):
+class AuditAction(StrEnum):
     SESSION_BEGIN = "session.begin"
     SESSION_END = "session.end"
     SESSION_REFUSED = "session.refused"

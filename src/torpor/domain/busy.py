@@ -54,7 +54,7 @@ class WorkHistory:
     foregrounds: Mapping[tuple[int, int], SeenForeground] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def remember(history: WorkHistory, work: Work, now: float) -> WorkHistory:
+def with_observation(history: WorkHistory, work: Work, now: float) -> WorkHistory:
     """Return the history with what is seen now."""
     # The count falls when a container was started again, or when a process ended that no other waits for.
     more_s = max(0.0, work.cpu_s - history.cpu_s) if history.cpu_s is not None else 0.0

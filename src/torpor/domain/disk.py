@@ -54,7 +54,7 @@ def require_space(disk: Disk | None, reserve_bytes: int, needed_bytes: int = 0) 
         )
 
 
-class Pausing(Enum):
+class PauseAction(Enum):
     """What is done with the processes of workspaces at this much free space."""
 
     CONTINUE = auto()
@@ -67,12 +67,12 @@ class Pausing(Enum):
     """All are paused: something fills the disk, and who it is cannot be told (`fallocate`, a mapped file)."""
 
 
-def pausing(free_bytes: int, reserve_bytes: int) -> Pausing:
+def pause_action(free_bytes: int, reserve_bytes: int) -> PauseAction:
     if reserve_bytes <= 0 or free_bytes >= reserve_bytes:
-        return Pausing.CONTINUE
+        return PauseAction.CONTINUE
     if free_bytes >= reserve_bytes // 2:
-        return Pausing.LEAVE
-    return Pausing.WRITERS if free_bytes >= reserve_bytes // 4 else Pausing.ALL
+        return PauseAction.LEAVE
+    return PauseAction.WRITERS if free_bytes >= reserve_bytes // 4 else PauseAction.ALL
 
 
 def writers(before: Mapping[int, int], now: Mapping[int, int]) -> frozenset[int]:

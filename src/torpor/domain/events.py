@@ -46,7 +46,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventMessage:
     """An event as it comes from the bus or goes to clients."""
 
     id: int
@@ -67,26 +67,26 @@ class Told:
         return frozenset((workspace.get("owner", ""), *workspace.get("shares", ())))
 
 
-def body(
+def event_body(
     kind: EventKind, event_id: int, *, at: datetime | None = None, workspace: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     return {"id": event_id, "event": kind, "at": at.isoformat() if at else None, "workspace": workspace}
 
 
-def tell(event: Event, workspace: Mapping[str, Any]) -> Told:
+def event_message(event: Event, workspace: Mapping[str, Any]) -> EventMessage:
     """`workspace` is the event's, as the API tells it."""
-    told = body(event.kind, event.id, at=event.at, workspace=workspace)
+    told = event_body(event.kind, event.id, at=event.at, workspace=workspace)
     # Ids have no holes: they are given out in the transaction that stores them.
-    return Told(event.id, event.id - 1, event.seq, event.workspace.id, event.owner_id, told, event.unshared)
+    return EventMessage(event.id, event.id - 1, event.seq, event.workspace.id, event.owner_id, told, event.unshared)
 
 
-def channels(told: Told) -> tuple[str, str]:
+def channels(told: EventMessage) -> tuple[str, str]:
     """That of its workspace, which says everything and which the API listens to; and that of its owner, for programs beside
     Torpor that follow one person. Who may read the bus may read both: they are for those who run the installation."""
     return f"workspace:{told.workspace_id}", f"user:{told.owner_id}"
 
 
-def to_message(told: Told, installation: str) -> bytes:
+def to_message(told: EventMessage, installation: str) -> bytes:
     way = {
         "after": told.after,
         "seq": told.seq,
@@ -97,7 +97,7 @@ def to_message(told: Told, installation: str) -> bytes:
     return json.dumps({**told.body, **way}).encode()
 
 
-def from_message(message: bytes, installation: str) -> Told | None:
+def from_message(message: bytes, installation: str) -> EventMessage | None:
     """None when it is another installation's: channels know no database numbers. ValueError when it is no event."""
     try:
         read = json.loads(message)
@@ -107,6 +107,6 @@ def from_message(message: bytes, installation: str) -> Told | None:
         # An older leader does not say it, and knows of no sharing.
         unshared = frozenset(map(str, read.pop("unshared", ())))
         EventKind(read["event"])
-        return Told(int(read["id"]), int(after), int(seq), str(read["workspace"]["id"]), str(owner_id), read, unshared)
+        return EventMessage(int(read["id"]), int(after), int(seq), str(read["workspace"]["id"]), str(owner_id), read, unshared)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an event: {error!r}") from error

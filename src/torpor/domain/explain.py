@@ -7,9 +7,9 @@ from datetime import datetime
 
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
-from torpor.domain.records import ErrorInfo, Workspace
+from torpor.domain.records import Workspace, WorkspaceError
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
-from torpor.domain.transitions import may_turn
+from torpor.domain.transitions import may_cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class WayOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitCondition:
     what: str
     until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WishRequest:
     """Who asked for what is wished, when and why."""
 
     origin: WishOrigin
@@ -37,13 +37,13 @@ class Asked:
 class Explanation:
     summary: str
     lines: tuple[str, ...]
-    waiting_for: Waiting | None
+    waiting_for: WaitCondition | None
     next_step: str | None
     why: str | None
     ways_out: tuple[WayOut, ...]
     awake: tuple[StayAwake, ...]
     """What keeps it from going down a step by itself."""
-    stopped: Asked | None
+    stopped: WishRequest | None
     """Why it does not run; None where it should."""
 
 
@@ -110,7 +110,7 @@ def explain(
     asked = _asked(workspace)
     lines = [
         f"Wished: {workspace.desired_state} (wish {workspace.wish_version}): {asked.words} at {_instant(asked.at)}.",
-        f"Seen: {_seen(workspace)}.",
+        f"Seen: {_observed(workspace)}.",
         f"Home: generation {workspace.generation}, opened {_times(workspace.revision)}, {_archive_words(workspace)}.",
     ]
     if workspace.sleeps_at is not None:
@@ -128,7 +128,7 @@ def explain(
     why = _why(workspace)
     if why:
         lines.append(f"Why: {why}")
-    if look := _where_to_look(workspace):
+    if look := _where_the_files_are(workspace):
         lines.append(f"Look: {look}")
     next_step = _next(workspace) if awake is None else _next_down(workspace, awake)
     if next_step:
@@ -150,7 +150,7 @@ def explain(
 STAYS: Mapping[Phase, str] = {Phase.RUNNING: "Awake", Phase.STANDBY: "Not archived"}
 
 
-def _asked(workspace: Workspace) -> Asked:
+def _asked(workspace: Workspace) -> WishRequest:
     wish = workspace.desired_state
     match workspace.wish_origin:
         case WishOrigin.IDLE:
@@ -159,7 +159,7 @@ def _asked(workspace: Workspace) -> Asked:
             words = "woken because somebody knocked"
         case WishOrigin.PERSON:
             words = f"{DONE_BY_A_PERSON[wish]} by a person"
-    return Asked(workspace.wish_origin, workspace.wished_at, words)
+    return WishRequest(workspace.wish_origin, workspace.wished_at, words)
 
 
 def _stay_words(stay: StayAwake) -> str:
@@ -180,7 +180,7 @@ def _instant(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _seen(workspace: Workspace) -> str:
+def _observed(workspace: Workspace) -> str:
     conditions = workspace.conditions
     return (
         f"container {conditions.container_ready.reason}, volume {conditions.volume_ready.reason},"
@@ -203,18 +203,18 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _waiting(workspace: Workspace) -> Waiting | None:
+def _waiting(workspace: Workspace) -> WaitCondition | None:
     match workspace.stage:
         case Stage.REST:
             if workspace.due_at is not None and workspace.desired_state is Wish.RUNNING and workspace.phase is Phase.STANDBY:
-                return Waiting("its program to be started again after it ended", workspace.due_at)
-            return Waiting("free disk space", None) if workspace.space_awaited is not None else None
+                return WaitCondition("its program to be started again after it ended", workspace.due_at)
+            return WaitCondition("free disk space", None) if workspace.space_awaited is not None else None
         case Stage.BACKOFF:
-            return Waiting(f"the next attempt after {workspace.attempts} failed", workspace.due_at)
+            return WaitCondition(f"the next attempt after {workspace.attempts} failed", workspace.due_at)
         case Stage.BEFORE_SLEEP:
-            return Waiting("its `before_sleep` command to end", None)
+            return WaitCondition("its `before_sleep` command to end", None)
         case Stage.CALL | Stage.SEE:
-            return Waiting(WAITS_FOR[workspace.operation], workspace.deadline_at)
+            return WaitCondition(WAITS_FOR[workspace.operation], workspace.deadline_at)
 
 
 def _why(workspace: Workspace) -> str | None:
@@ -232,7 +232,7 @@ def _why(workspace: Workspace) -> str | None:
     return f"{error.reason} in {error.operation}: {error.message}.{said}"
 
 
-def _where_to_look(workspace: Workspace) -> str | None:
+def _where_the_files_are(workspace: Workspace) -> str | None:
     """Where the files of a home are that is there without its marker, and how to list them."""
     home = workspace.error.context.get("home") if workspace.error is not None else None
     if not isinstance(home, str):
@@ -245,7 +245,7 @@ def _next(workspace: Workspace) -> str | None:
     if error is not None and error.is_terminal:
         return "nothing by itself; it needs a word from you"
     if workspace.operation is not Operation.NONE:
-        if may_turn(workspace):
+        if may_cancel(workspace):
             return f"{workspace.operation} is turned round, because the wish is now {workspace.desired_state}"
         return f"when that is seen, on towards {workspace.desired_state}"
     if workspace.phase is PHASE_OF_WISH[workspace.desired_state]:
@@ -283,7 +283,7 @@ def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_und
     return (*ways, WayOut(f"torpor delete {name}", "delete it; for a while `undelete` brings it back"))
 
 
-def _ways_out_of_error(workspace: Workspace, error: ErrorInfo, archive_keys: tuple[str, ...]) -> list[WayOut]:
+def _ways_out_of_error(workspace: Workspace, error: WorkspaceError, archive_keys: tuple[str, ...]) -> list[WayOut]:
     if error.reason not in ASKS_HOW_TO_GO_ON:
         return [WayOut(f"torpor recover {workspace.name}", "forget the error and try again")]
     can_accept = error.reason is Reason.MARKER_UNREADABLE and workspace.deleted_at is None

@@ -17,26 +17,26 @@ _WITH_PORT = re.compile(r"([1-9][0-9]{0,4})--(.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class ToPlatform:
+class PlatformHost:
     """The API and the dashboard."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToWorkspace:
+class WorkspaceHost:
     name: str
     port: int | None = None
     """One of its dev servers; None: its program itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToNobody:
+class UnknownHost:
     """A host name that is not ours."""
 
     host: str
 
 
-Destination: TypeAlias = ToPlatform | ToWorkspace | ToNobody
-PLATFORM = ToPlatform()
+Destination: TypeAlias = PlatformHost | WorkspaceHost | UnknownHost
+PLATFORM = PlatformHost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ class Hosts:
             return PLATFORM
         label = host.removesuffix(f".{self.domain}")
         if not label or label == host or "." in label:
-            return ToNobody(host)
+            return UnknownHost(host)
         with_port = _WITH_PORT.fullmatch(label)
         name, port = (with_port[2], int(with_port[1])) if with_port else (label, None)
         if not is_name(name) or (port is not None and port > 65535):
             # No workspace can have it; that is told as of any other that there is not.
-            return ToWorkspace(label)
-        return ToWorkspace(name, port)
+            return WorkspaceHost(label)
+        return WorkspaceHost(name, port)
 
     def url(self, name: str, port: int | None = None) -> str:
         """Where a workspace, or one of its ports, is opened."""

@@ -28,7 +28,7 @@ class WorkLease:
 
 
 @dataclass(frozen=True, slots=True)
-class BusSays:
+class UseReport:
     """How a workspace is used, as far as the bus remembers, and how far that is."""
 
     connections: int
@@ -38,7 +38,7 @@ class BusSays:
     """What its processes are busy with, in words for people; empty: with nothing."""
 
 
-class Because(StrEnum):
+class AwakeReason(StrEnum):
     """What keeps a workspace where it is."""
 
     NO_STEP = "NO_STEP"
@@ -55,23 +55,23 @@ class Because(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StayAwake:
-    why: Because
+    why: AwakeReason
     words: str
     until: datetime | None = None
     """None: nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
-class GoDown:
+class GoToSleep:
     to: Wish
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class IdleFacts:
     workspace: Workspace
     leases: Sequence[WorkLease]
-    bus: BusSays | None
+    bus: UseReport | None
     """None: it cannot be asked."""
     lease_s: float
     """How long a connection is remembered whose proxy died."""
@@ -82,20 +82,20 @@ class Facts:
 STEP_DOWN: Mapping[Phase, Wish] = {Phase.RUNNING: Wish.STANDBY, Phase.STANDBY: Wish.ARCHIVED}
 
 
-def decide(facts: Facts) -> StayAwake | GoDown:
+def decide(facts: IdleFacts) -> StayAwake | GoToSleep:
     reasons = reasons_to_stay(facts)
     if reasons:
         return reasons[0]
     workspace = facts.workspace
     to = STEP_DOWN[workspace.phase]
-    return GoDown(to, WHY_DOWN[to](workspace))
+    return GoToSleep(to, WHY_DOWN[to](workspace))
 
 
-def reasons_to_stay(facts: Facts) -> tuple[StayAwake, ...]:
+def reasons_to_stay(facts: IdleFacts) -> tuple[StayAwake, ...]:
     """All of them, the weightiest first; none: it goes down."""
     workspace = facts.workspace
     if not has_step_down(workspace):
-        return (StayAwake(Because.NO_STEP, f"it is {workspace.phase}, and {workspace.desired_state} is wished"),)
+        return (StayAwake(AwakeReason.NO_STEP, f"it is {workspace.phase}, and {workspace.desired_state} is wished"),)
     return tuple(reason for rung in LADDER[STEP_DOWN[workspace.phase]] for reason in rung(facts))
 
 
@@ -115,73 +115,75 @@ def has_outlived_ttl(workspace: Workspace, idle_timer_s: float) -> bool:
     return idle_timer_s > workspace.standby_ttl_s
 
 
-def _in_trouble(facts: Facts) -> Iterator[StayAwake]:
+def _in_trouble(facts: IdleFacts) -> Iterator[StayAwake]:
     # A wish, even this one, would clear the error before anybody has seen it.
     if facts.workspace.error is not None or facts.workspace.health_status is not HealthStatus.OK:
-        yield StayAwake(Because.IN_TROUBLE, "something is wrong with it, and it is left as it is until that is settled")
+        yield StayAwake(AwakeReason.IN_TROUBLE, "something is wrong with it, and it is left as it is until that is settled")
 
 
-def _under_way(facts: Facts) -> Iterator[StayAwake]:
+def _under_way(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.workspace.operation is not Operation.NONE:
-        yield StayAwake(Because.UNDER_WAY, f"{facts.workspace.operation} is under way")
+        yield StayAwake(AwakeReason.UNDER_WAY, f"{facts.workspace.operation} is under way")
 
 
-def _held(facts: Facts) -> Iterator[StayAwake]:
+def _held(facts: IdleFacts) -> Iterator[StayAwake]:
     for lease in facts.leases:
         if lease.expires_at > facts.now:
-            yield StayAwake(Because.HELD, f"{lease.created_by} holds it awake: {lease.reason}", lease.expires_at)
+            yield StayAwake(AwakeReason.HELD, f"{lease.created_by} holds it awake: {lease.reason}", lease.expires_at)
 
 
-def _connected(facts: Facts) -> Iterator[StayAwake]:
+def _connected(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.bus is not None and facts.bus.connections > 0:
         count = facts.bus.connections
-        yield StayAwake(Because.CONNECTED, "a connection to it is in use" if count == 1 else f"{count} connections are in use")
+        yield StayAwake(
+            AwakeReason.CONNECTED, "a connection to it is in use" if count == 1 else f"{count} connections are in use"
+        )
 
 
-def _busy(facts: Facts) -> Iterator[StayAwake]:
+def _busy(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.bus is not None and facts.bus.busy:
-        yield StayAwake(Because.BUSY, facts.bus.busy)
+        yield StayAwake(AwakeReason.BUSY, facts.bus.busy)
 
 
-def _idle_timer(facts: Facts) -> Iterator[StayAwake]:
+def _idle_timer(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.bus is not None and facts.bus.idle_timer_s is not None:
         left_s = min(facts.bus.idle_timer_s, facts.workspace.standby_ttl_s)
         until = facts.now + timedelta(seconds=left_s)
-        yield StayAwake(Because.IDLE_TIMER, f"it was used lately; its idle timer runs for another {left_s:.0f} s", until)
+        yield StayAwake(AwakeReason.IDLE_TIMER, f"it was used lately; its idle timer runs for another {left_s:.0f} s", until)
 
 
-def _running_lately(facts: Facts) -> Iterator[StayAwake]:
+def _running_lately(facts: IdleFacts) -> Iterator[StayAwake]:
     workspace = facts.workspace
     last = max(workspace.last_access_at, workspace.phase_changed_at, workspace.wished_at)
     until = last + timedelta(seconds=workspace.standby_ttl_s)
     if facts.now < until:
         words = f"it was used, wished or started less than {workspace.standby_ttl_s} s ago"
-        yield StayAwake(Because.USED_LATELY, words, until)
+        yield StayAwake(AwakeReason.USED_LATELY, words, until)
 
 
-def _standing_by_lately(facts: Facts) -> Iterator[StayAwake]:
+def _standing_by_lately(facts: IdleFacts) -> Iterator[StayAwake]:
     workspace = facts.workspace
     last = max(workspace.last_access_at, workspace.phase_changed_at)
     until = last + timedelta(seconds=workspace.archive_ttl_s)
     if facts.now <= until:
         words = f"it was used or stopped less than {workspace.archive_ttl_s} s ago"
-        yield StayAwake(Because.USED_LATELY, words, until)
+        yield StayAwake(AwakeReason.USED_LATELY, words, until)
 
 
-def _bus_out(facts: Facts) -> Iterator[StayAwake]:
+def _bus_out(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.bus is None:
-        yield StayAwake(Because.BUS_OUT, "whether somebody uses it cannot be asked just now, because the bus is out")
+        yield StayAwake(AwakeReason.BUS_OUT, "whether somebody uses it cannot be asked just now, because the bus is out")
 
 
-def _bus_forgot(facts: Facts) -> Iterator[StayAwake]:
+def _bus_forgot(facts: IdleFacts) -> Iterator[StayAwake]:
     # Whoever is connected says so again within a lease, and what was used before the loss is not long ago before the TTL.
     needed_s = facts.workspace.standby_ttl_s + facts.lease_s
     if facts.bus is not None and facts.bus.memory_s <= needed_s:
         words = f"the bus remembers only the last {facts.bus.memory_s:.0f} s, and that is too little to tell whether it is used"
-        yield StayAwake(Because.BUS_FORGOT, words, facts.now + timedelta(seconds=needed_s - facts.bus.memory_s))
+        yield StayAwake(AwakeReason.BUS_FORGOT, words, facts.now + timedelta(seconds=needed_s - facts.bus.memory_s))
 
 
-Rung: TypeAlias = Callable[[Facts], Iterator[StayAwake]]
+Rung: TypeAlias = Callable[[IdleFacts], Iterator[StayAwake]]
 
 LADDER: Mapping[Wish, tuple[Rung, ...]] = {
     Wish.STANDBY: (_in_trouble, _under_way, _held, _connected, _busy, _idle_timer, _running_lately, _bus_out, _bus_forgot),

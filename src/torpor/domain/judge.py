@@ -10,14 +10,14 @@ from torpor.domain.disk import PAUSED_MEANS
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.records import (
     PAUSED,
-    Condition,
     Conditions,
-    ErrorInfo,
     Observation,
-    SeenContainer,
-    SeenVolume,
+    ObservedContainer,
+    ObservedVolume,
     Verdict,
     Workspace,
+    WorkspaceCondition,
+    WorkspaceError,
 )
 from torpor.domain.states import Operation, Outage, Phase
 
@@ -70,7 +70,7 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
         # In doubt nothing is lifted yet: phase ERROR is never without its error, and both go at the second look.
         error = workspace.error
 
-    conditions = _conditions(
+    conditions = _with_transition_times(
         workspace,
         Conditions(
             volume_ready=_volume_condition(workspace, home, missed, volume_ready=volume_ready),
@@ -123,7 +123,7 @@ def is_missed(verdict: Verdict) -> bool:
     return verdict.conditions.volume_ready.reason in LOSS_MEANS
 
 
-def _missed(workspace: Workspace, home: SeenVolume | None, *, volume_ready: bool) -> str | None:
+def _missed(workspace: Workspace, home: ObservedVolume | None, *, volume_ready: bool) -> str | None:
     """What is wrong with the home that the row expects: it is not there, or it is there without its marker."""
     if not workspace.expects_volume or volume_ready:
         return None
@@ -132,13 +132,13 @@ def _missed(workspace: Workspace, home: SeenVolume | None, *, volume_ready: bool
     return None if workspace.operation is Operation.ACCEPTING else UNMARKED
 
 
-def _is_being_accepted(workspace: Workspace, home: SeenVolume | None, *, volume_ready: bool) -> bool:
+def _is_being_accepted(workspace: Workspace, home: ObservedVolume | None, *, volume_ready: bool) -> bool:
     return workspace.operation is Operation.ACCEPTING and home is not None and not volume_ready
 
 
 def _phase(
     workspace: Workspace,
-    error: ErrorInfo | None,
+    error: WorkspaceError | None,
     *,
     anything_present: bool,
     volume_ready: bool,
@@ -157,7 +157,7 @@ def _phase(
     return Phase.ARCHIVED if archive_ready else Phase.PENDING
 
 
-def _standing_error(workspace: Workspace, *, volume_ready: bool) -> ErrorInfo | None:
+def _standing_error(workspace: Workspace, *, volume_ready: bool) -> WorkspaceError | None:
     """The row's error, unless a later wish, a deletion or reality itself has lifted it."""
     error = workspace.error
     if error is None:
@@ -170,7 +170,7 @@ def _standing_error(workspace: Workspace, *, volume_ready: bool) -> ErrorInfo | 
     return None if error.wish_version < workspace.wish_version else error
 
 
-def _is_of_another_loss(error: ErrorInfo | None, missed: str | None) -> bool:
+def _is_of_another_loss(error: WorkspaceError | None, missed: str | None) -> bool:
     """Only among those that the judge found: an archive that was lost in RESTORING is another matter."""
     return (
         error is not None
@@ -191,12 +191,12 @@ def _is_stopping(workspace: Workspace, *, seen_twice: bool) -> bool:
     return seen_twice or error.reason is Reason.CONTAINER_WITHOUT_VOLUME
 
 
-def _is_terminal(error: ErrorInfo | None) -> bool:
+def _is_terminal(error: WorkspaceError | None) -> bool:
     return error is not None and error.is_terminal
 
 
-def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **context: object) -> ErrorInfo:
-    return ErrorInfo(
+def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **context: object) -> WorkspaceError:
+    return WorkspaceError(
         reason=reason,
         message=message,
         is_terminal=True,
@@ -208,7 +208,7 @@ def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **
     )
 
 
-def _lost(workspace: Workspace, home: SeenVolume | None, now: datetime, *, then: str) -> ErrorInfo:
+def _lost(workspace: Workspace, home: ObservedVolume | None, now: datetime, *, then: str) -> WorkspaceError:
     where: dict[str, object] = {"generation": workspace.generation, "revision": workspace.revision, "absent": True}
     if home is None:
         gone = f"the home volume (generation {workspace.generation}) is gone"
@@ -220,56 +220,62 @@ def _lost(workspace: Workspace, home: SeenVolume | None, now: datetime, *, then:
     return _error(workspace, Reason.MARKER_UNREADABLE, there, now, **where, home=home.home_at)
 
 
-def _volume_condition(workspace: Workspace, home: SeenVolume | None, missed: str | None, *, volume_ready: bool) -> Condition:
+def _volume_condition(
+    workspace: Workspace, home: ObservedVolume | None, missed: str | None, *, volume_ready: bool
+) -> WorkspaceCondition:
     if volume_ready:
-        return Condition(True, "Ready")
+        return WorkspaceCondition(True, "Ready")
     if missed is not None:
         fault = home.fault if home is not None else "it was not seen"
-        return Condition(False, missed, f"generation {workspace.generation} is expected: {fault}")
+        return WorkspaceCondition(False, missed, f"generation {workspace.generation} is expected: {fault}")
     if _is_being_accepted(workspace, home, volume_ready=volume_ready):
-        return Condition(False, "Accepting", "a new marker is being written")
+        return WorkspaceCondition(False, "Accepting", "a new marker is being written")
     if home is not None:
-        return Condition(False, "HalfMade", "the volume does not carry its marker yet")
-    return Condition(False, "Absent")
+        return WorkspaceCondition(False, "HalfMade", "the volume does not carry its marker yet")
+    return WorkspaceCondition(False, "Absent")
 
 
-def _health_condition(workspace: Workspace, error: ErrorInfo | None) -> Condition:
+def _health_condition(workspace: Workspace, error: WorkspaceError | None) -> WorkspaceCondition:
     if error is not None and error.is_terminal:
-        return Condition(False, error.reason.value, error.message)
+        return WorkspaceCondition(False, error.reason.value, error.message)
     healthy = workspace.conditions.healthy
     if healthy.outage is Outage.ARCHIVE_STORE and workspace.operation is not Operation.NONE:
         return healthy  # it is over when an attempt says so (`settle`); that of the runtime is over, since it was seen
-    return Condition(True, "Healthy")
+    return WorkspaceCondition(True, "Healthy")
 
 
-def _archive_condition(workspace: Workspace, error: ErrorInfo | None) -> Condition:
+def _archive_condition(workspace: Workspace, error: WorkspaceError | None) -> WorkspaceCondition:
     if workspace.archive is None:
-        return Condition(False, "NoArchive")
+        return WorkspaceCondition(False, "NoArchive")
     if (
         error is not None
         and error.reason is Reason.DATA_LOST
         and error.context.get("archive_key") == str(workspace.archive.key)
     ):
-        return Condition(False, "Lost", error.message)
-    return Condition(True, "Proven")
+        return WorkspaceCondition(False, "Lost", error.message)
+    return WorkspaceCondition(True, "Proven")
 
 
-def _container_condition(container: SeenContainer | None, *, container_ready: bool, is_adrift: bool) -> Condition:
+def _container_condition(container: ObservedContainer | None, *, container_ready: bool, is_adrift: bool) -> WorkspaceCondition:
     if container is None:
-        return Condition(False, "Absent")
+        return WorkspaceCondition(False, "Absent")
     if container.ended is not None:
-        return Condition(False, "Ended", f"exit code {container.ended.exit_code}")
+        return WorkspaceCondition(False, "Ended", f"exit code {container.ended.exit_code}")
     if is_adrift:
-        return Condition(False, WITHOUT_VOLUME, "a container is present without any volume")
+        return WorkspaceCondition(False, WITHOUT_VOLUME, "a container is present without any volume")
     if container.is_paused:
-        return Condition(container_ready, PAUSED, PAUSED_MEANS)
-    return Condition(True, "Ready") if container_ready else Condition(False, "NotReady", "its port does not answer yet")
+        return WorkspaceCondition(container_ready, PAUSED, PAUSED_MEANS)
+    return (
+        WorkspaceCondition(True, "Ready")
+        if container_ready
+        else WorkspaceCondition(False, "NotReady", "its port does not answer yet")
+    )
 
 
-def _conditions(workspace: Workspace, seen: Conditions, now: datetime) -> Conditions:
+def _with_transition_times(workspace: Workspace, seen: Conditions, now: datetime) -> Conditions:
     """The same conditions with the time of their last transition; one that did not change stays as it was, to the letter."""
 
-    def since(before: Condition, after: Condition) -> Condition:
+    def since(before: WorkspaceCondition, after: WorkspaceCondition) -> WorkspaceCondition:
         if before.status == after.status and before.outage is after.outage and before.last_transition_time:
             if before.reason == after.reason and before.message == after.message:
                 return before

@@ -19,7 +19,7 @@ class RunningLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningNow:
+class RunningCounts:
     """Others than the one that asks."""
 
     of_user: int
@@ -32,7 +32,7 @@ class RunningNow:
 RETRY_AFTER_S = 30
 
 
-def admit(running: RunningNow, limits: RunningLimits) -> None:
+def admit(running: RunningCounts, limits: RunningLimits) -> None:
     """Returns when there is room; Refused `limit_reached` when there is none."""
     per_user = limits.of_user(running.allowed_of_user)
     if running.of_user >= per_user:

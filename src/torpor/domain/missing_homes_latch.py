@@ -26,7 +26,7 @@ class Latch:
     """An operator looked, and it is really so."""
 
 
-def too_much_is_missing(*, expected: int, missing: int) -> bool:
+def should_latch(*, expected: int, missing: int) -> bool:
     """Of `expected` homes, `missing` are not seen that were there at the last look."""
     return missing >= AT_LEAST and missing * 100 > expected * MORE_THAN_PERCENT
 

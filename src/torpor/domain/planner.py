@@ -16,21 +16,21 @@ from torpor.domain.disk import Disk, shortage
 from torpor.domain.effects import NEXT_EFFECT, BeforeSleep, Effect
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, IS_RETRIED, Reason
 from torpor.domain.records import (
-    Broke,
-    Ended,
-    ErrorInfo,
-    Overtaken,
-    Proved,
-    ProviderOut,
+    EffectDone,
+    EffectFailed,
+    ProgramExit,
+    ProvenArchive,
+    ProviderOutage,
     Recovery,
     Report,
-    SaidDone,
+    StaleEpoch,
     Verdict,
     Workspace,
+    WorkspaceError,
 )
 from torpor.domain.states import Operation, Outage, Phase, Stage, Wish
-from torpor.domain.transitions import DONE_WHEN, EXPECTS, NEXT_OPERATION, STANDS_ON, may_turn, standing
-from torpor.domain.tuning import Knobs
+from torpor.domain.transitions import DONE_WHEN, EXPECTS, NEXT_OPERATION, STANDS_ON, detailed_phase, may_cancel
+from torpor.domain.tuning import Tuning
 
 # ── the steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -78,7 +78,7 @@ class Await:
 class Store:
     """The archive is proven: point at it. From here on ARCHIVING goes to its end."""
 
-    proved: Proved
+    proved: ProvenArchive
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Finish:
 class Retry:
     """This attempt failed; another one may begin at `at`."""
 
-    error: ErrorInfo
+    error: WorkspaceError
     at: datetime
     quick_ends: int
     wants_new_op_id: bool = False
@@ -150,7 +150,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    error: ErrorInfo
+    error: WorkspaceError
     quick_ends: int
 
 
@@ -183,12 +183,12 @@ Step = (
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Circumstances:
     """The circumstances of one look: handed in, so that the rules need neither clock nor dice."""
 
     now: datetime
     epoch: int
-    knobs: Knobs
+    knobs: Tuning
     in_flight: bool = False
     """An effect of this workspace is at work in this process."""
     dice: float = 0.0
@@ -201,22 +201,22 @@ class Look:
     """Of the homes; None: not known."""
 
 
-def plan(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
+def plan(workspace: Workspace, verdict: Verdict, report: Report | None, look: Circumstances) -> Step:
     if not verdict.is_certain:
         return Rest(until=look.now)
     if workspace.operation is Operation.NONE:
         return _plan_next(workspace, verdict, look)
-    return _plan_under_way(workspace, verdict, report, look)
+    return _plan_in_progress(workspace, verdict, report, look)
 
 
-def _plan_next(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
+def _plan_next(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Step:
     if verdict.error is not None and verdict.error.is_terminal:
         request = _recovery_asked(workspace, verdict, verdict.error)
         return Recover(request) if request is not None else Rest()
     if _ended_while_wanted(workspace, verdict):
         assert verdict.ended is not None
         return _plan_program_end(workspace, verdict.ended, look)
-    operation = NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
+    operation = NEXT_OPERATION[detailed_phase(workspace, verdict)][workspace.desired_state]
     if operation is Operation.NONE:
         return Rest()
     if operation is Operation.STARTING and workspace.due_at is not None and look.now < workspace.due_at:
@@ -225,15 +225,15 @@ def _plan_next(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
     return WaitForSpace(short) if short is not None else Begin(operation)
 
 
-def _next_operation(workspace: Workspace, verdict: Verdict, look: Look) -> Operation:
+def _next_operation(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Operation:
     """What the table says; nothing while an error stands, or while there is no space for it."""
     if verdict.error is not None and verdict.error.is_terminal:
         return Operation.NONE
-    operation = NEXT_OPERATION[standing(workspace, verdict)][workspace.desired_state]
+    operation = NEXT_OPERATION[detailed_phase(workspace, verdict)][workspace.desired_state]
     return operation if _shortage(operation, workspace, verdict, look) is None else Operation.NONE
 
 
-def _shortage(operation: Operation, workspace: Workspace, verdict: Verdict, look: Look) -> str | None:
+def _shortage(operation: Operation, workspace: Workspace, verdict: Verdict, look: Circumstances) -> str | None:
     """Why there is no space for this operation. All others need next to nothing, or free space."""
     reserve_bytes = look.knobs.disk_reserve_bytes
     if operation is Operation.RESTORING:
@@ -243,12 +243,12 @@ def _shortage(operation: Operation, workspace: Workspace, verdict: Verdict, look
     return None
 
 
-def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
+def _plan_in_progress(workspace: Workspace, verdict: Verdict, report: Report | None, look: Circumstances) -> Step:
     operation, knobs, now = workspace.operation, look.knobs, look.now
     if DONE_WHEN[operation](workspace, verdict) and not look.in_flight:
-        written_bytes = report.written_bytes if isinstance(report, SaidDone) else None
+        written_bytes = report.written_bytes if isinstance(report, EffectDone) else None
         return Finish(_next_operation(workspace, verdict, look), written_bytes)
-    if may_turn(workspace):
+    if may_cancel(workspace):
         if look.in_flight:
             return Cancel(f"the wish is now {workspace.desired_state}")
         return Turn(_next_operation(workspace, verdict, look))
@@ -264,16 +264,16 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
     if workspace.stage is Stage.BEFORE_SLEEP:
         return _plan_before_sleep(workspace, verdict, report, look)
     match report:
-        case Proved():
+        case ProvenArchive():
             return Store(report)
-        case Broke():
+        case EffectFailed():
             return _plan_failure(workspace, report, look)
-        case ProviderOut(outage, message):
+        case ProviderOutage(outage, message):
             wait_s = backoff_s(1, base_s=knobs.retry_base_s, cap_s=knobs.retry_cap_s, dice=look.dice)
             return Postpone(now + timedelta(seconds=wait_s), outage, message)
-        case Overtaken():
+        case StaleEpoch():
             return Adopt()
-        case SaidDone(written_bytes):
+        case EffectDone(written_bytes):
             return Await(now + timedelta(seconds=knobs.retry_base_s), written_bytes)
         case None:
             pass
@@ -287,9 +287,9 @@ def _plan_under_way(workspace: Workspace, verdict: Verdict, report: Report | Non
     return _plan_stage(workspace, verdict, look)
 
 
-def _plan_before_sleep(workspace: Workspace, verdict: Verdict, report: Report | None, look: Look) -> Step:
+def _plan_before_sleep(workspace: Workspace, verdict: Verdict, report: Report | None, look: Circumstances) -> Step:
     """The command prevents no stop and counts as no failure, even when it fails or does not end in time."""
-    if isinstance(report, Overtaken):
+    if isinstance(report, StaleEpoch):
         return Adopt()
     is_late = workspace.deadline_at is not None and look.now >= workspace.deadline_at + timedelta(seconds=look.paused_s)
     if look.in_flight:
@@ -300,7 +300,7 @@ def _plan_before_sleep(workspace: Workspace, verdict: Verdict, report: Report | 
     return Run(BeforeSleep(look.before_sleep, look.knobs.before_sleep_s))
 
 
-def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
+def _plan_stage(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Step:
     is_about_to_act = workspace.stage in (Stage.CALL, Stage.BACKOFF)
     if is_about_to_act and _shortage(workspace.operation, workspace, verdict, look) is not None:
         # Let go, so that no deadline passes and no attempt is counted while it waits for space.
@@ -323,7 +323,7 @@ def _plan_stage(workspace: Workspace, verdict: Verdict, look: Look) -> Step:
             if workspace.due_at is None or look.now >= workspace.due_at:
                 disagrees = f"{workspace.operation} was carried out, and yet the observation still disagrees"
                 return _plan_failure(
-                    workspace, Broke(Reason.MISMATCH, disagrees, _expected_and_actual(workspace, verdict)), look
+                    workspace, EffectFailed(Reason.MISMATCH, disagrees, _expected_and_actual(workspace, verdict)), look
                 )
             return Rest(until=_earlier(workspace.due_at, workspace.deadline_at))
         case Stage.REST | Stage.BEFORE_SLEEP:
@@ -337,10 +337,10 @@ def _is_forgiven(workspace: Workspace) -> bool:
     return workspace.error is not None and workspace.error.wish_version < workspace.wish_version
 
 
-def _plan_failure(workspace: Workspace, broke: Broke, look: Look) -> Step:
+def _plan_failure(workspace: Workspace, broke: EffectFailed, look: Circumstances) -> Step:
     knobs = look.knobs
     failures = 1 if _is_forgiven(workspace) else workspace.error_count + 1
-    error = ErrorInfo(
+    error = WorkspaceError(
         reason=broke.reason,
         message=broke.message,
         is_terminal=not IS_RETRIED[broke.reason],
@@ -368,13 +368,13 @@ def _ended_while_wanted(workspace: Workspace, verdict: Verdict) -> bool:
     )
 
 
-def _plan_program_end(workspace: Workspace, ended: Ended, look: Look) -> Step:
+def _plan_program_end(workspace: Workspace, ended: ProgramExit, look: Circumstances) -> Step:
     """A program that ends by itself is started again, with backoff; three quick ends in a row are an error."""
     knobs = look.knobs
     ready_s = (look.now - workspace.phase_changed_at).total_seconds() if workspace.phase is Phase.RUNNING else 0.0
     before = 0 if _is_forgiven(workspace) else workspace.quick_ends
     quick_ends = before + 1 if ready_s < knobs.quick_end_s else 0
-    error = ErrorInfo(
+    error = WorkspaceError(
         reason=Reason.ACTION_FAILED,
         message=f"the program ended by itself with exit code {ended.exit_code}",
         is_terminal=quick_ends >= knobs.max_quick_ends,
@@ -393,7 +393,7 @@ def _plan_program_end(workspace: Workspace, ended: Ended, look: Look) -> Step:
     return Retry(error, at, quick_ends)
 
 
-def _recovery_asked(workspace: Workspace, verdict: Verdict, error: ErrorInfo) -> Recovery | None:
+def _recovery_asked(workspace: Workspace, verdict: Verdict, error: WorkspaceError) -> Recovery | None:
     request = workspace.recover_request
     if error.reason not in ASKS_HOW_TO_GO_ON or request is None or request.wish_version <= error.wish_version:
         return None
@@ -403,8 +403,8 @@ def _recovery_asked(workspace: Workspace, verdict: Verdict, error: ErrorInfo) ->
     return request if request.archive is not None or request.empty else None
 
 
-def _exceeded(error: ErrorInfo, knobs: Knobs) -> ErrorInfo:
-    return ErrorInfo(
+def _exceeded(error: WorkspaceError, knobs: Tuning) -> WorkspaceError:
+    return WorkspaceError(
         reason=Reason.RETRY_EXCEEDED,
         message=f"{error.operation} failed {error.error_count} times, the last time: {error.message}",
         is_terminal=True,
@@ -421,10 +421,10 @@ def _exceeded(error: ErrorInfo, knobs: Knobs) -> ErrorInfo:
     )
 
 
-def _timeout(workspace: Workspace, look: Look) -> ErrorInfo:
+def _timeout(workspace: Workspace, look: Circumstances) -> WorkspaceError:
     began = workspace.op_started_at or look.now
     elapsed_s = round((look.now - began).total_seconds(), 1)
-    return ErrorInfo(
+    return WorkspaceError(
         reason=Reason.TIMEOUT,
         message=f"{workspace.operation} made no progress for {look.knobs.timeouts_s[workspace.operation]:g} s",
         is_terminal=True,

@@ -6,7 +6,7 @@ judge, plan, settle: the pure middle of the loop, in one call.
 from dataclasses import dataclass
 
 from torpor.domain.judge import judge
-from torpor.domain.planner import Look, Step, plan
+from torpor.domain.planner import Circumstances, Step, plan
 from torpor.domain.records import Change, Observation, Report, Verdict, Workspace
 from torpor.domain.settle import Progress, settle, with_progress
 
@@ -21,7 +21,7 @@ class Decision:
 def reconcile(
     workspace: Workspace,
     seen: Observation,
-    look: Look,
+    look: Circumstances,
     *,
     new_op_id: str,
     report: Report | None = None,

@@ -25,7 +25,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenVolume:
+class ObservedVolume:
     generation: int
     marker: Marker | None
     """None: it was never filled to the end, or its marker is damaged."""
@@ -40,7 +40,7 @@ class SeenVolume:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramExit:
     """A program that ended by itself."""
 
     exit_code: int
@@ -48,12 +48,12 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenContainer:
+class ObservedContainer:
     generation: int
     revision: int
     ready: bool
     """Its port answers."""
-    ended: Ended | None = None
+    ended: ProgramExit | None = None
     """It is no longer running; what is left of it is not yet removed. Not a live container, so not *present*."""
     is_paused: bool = False
     """Processes of it are paused, because the disk is almost full. `ready` is then as it was before."""
@@ -63,8 +63,8 @@ class SeenContainer:
 class Observation:
     """What one look showed of one workspace."""
 
-    volumes: frozenset[SeenVolume] = frozenset()
-    container: SeenContainer | None = None
+    volumes: frozenset[ObservedVolume] = frozenset()
+    container: ObservedContainer | None = None
 
 
 NOTHING_SEEN = Observation()
@@ -112,7 +112,7 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class WorkspaceCondition:
     status: bool
     reason: str
     message: str = ""
@@ -131,17 +131,17 @@ OUTAGES = frozenset(outage.value for outage in Outage)
 class Conditions:
     """What was seen, in the words that clients read."""
 
-    volume_ready: Condition
-    archive_ready: Condition
-    container_ready: Condition
-    healthy: Condition
+    volume_ready: WorkspaceCondition
+    archive_ready: WorkspaceCondition
+    container_ready: WorkspaceCondition
+    healthy: WorkspaceCondition
 
 
 NOT_OBSERVED = Conditions(
-    volume_ready=Condition(False, "NotObserved"),
-    archive_ready=Condition(False, "NotObserved"),
-    container_ready=Condition(False, "NotObserved"),
-    healthy=Condition(True, "NotObserved"),
+    volume_ready=WorkspaceCondition(False, "NotObserved"),
+    archive_ready=WorkspaceCondition(False, "NotObserved"),
+    container_ready=WorkspaceCondition(False, "NotObserved"),
+    healthy=WorkspaceCondition(True, "NotObserved"),
 )
 
 # The reason of `healthy` while nothing is in progress because the disk of the homes has too little free space for it.
@@ -159,7 +159,7 @@ CONDITION_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorInfo:
+class WorkspaceError:
     reason: Reason
     message: str
     is_terminal: bool
@@ -244,7 +244,7 @@ class Workspace:
     home_seen: bool
     """The marker of this generation was seen: from then on the volume is expected to be there."""
     archive: Archive | None
-    error: ErrorInfo | None
+    error: WorkspaceError | None
     error_count: int
     quick_ends: int
 
@@ -277,7 +277,7 @@ class Workspace:
         return max(self.op_attempt, self.error_count)
 
     @property
-    def outage(self) -> Condition | None:
+    def outage(self) -> WorkspaceCondition | None:
         """What it waits for and cannot be reached, why, and since when."""
         healthy = self.conditions.healthy
         return healthy if healthy.outage is not None else None
@@ -338,7 +338,7 @@ class Verdict:
     conditions: Conditions
     is_certain: bool
     """False: something expected is gone for the first time. Nothing is begun before a second look agrees."""
-    error: ErrorInfo | None
+    error: WorkspaceError | None
     """The error that stands, old or new."""
     container_present: bool
     container_ready: bool
@@ -349,7 +349,7 @@ class Verdict:
     """The volume of the row's generation, whole or not."""
     half_made: frozenset[int] = frozenset()
     """Generations without their marker: never started, never archived."""
-    ended: Ended | None = None
+    ended: ProgramExit | None = None
     """The program of the row's revision ended by itself."""
 
 
@@ -357,7 +357,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidDone:
+class EffectDone:
     """The actuator returned. That has finished nothing; the observation will."""
 
     written_bytes: int | None = field(default=None, compare=False)
@@ -365,7 +365,7 @@ class SaidDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Proved:
+class ProvenArchive:
     """An archive was written, read back and compared."""
 
     archive: Archive
@@ -374,7 +374,7 @@ class Proved:
 
 
 @dataclass(frozen=True, slots=True)
-class Broke:
+class EffectFailed:
     """The actuator failed."""
 
     reason: Reason
@@ -384,7 +384,7 @@ class Broke:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderOut:
+class ProviderOutage:
     """The provider as a whole cannot be reached: that counts against nobody, and pauses deadlines."""
 
     outage: Outage
@@ -392,13 +392,13 @@ class ProviderOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Overtaken:
+class StaleEpoch:
     """The provider has seen a later epoch for this workspace, and refused."""
 
     seen: int
 
 
-Report = SaidDone | Proved | Broke | ProviderOut | Overtaken
+Report = EffectDone | ProvenArchive | EffectFailed | ProviderOutage | StaleEpoch
 
 
 # ── what is to be written ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -431,5 +431,5 @@ class Change:
     after: Workspace
     opened: AttemptOpened | None = None
     closed: AttemptClosed | None = None
-    proved: Proved | None = None
+    proved: ProvenArchive | None = None
     if_wish_unchanged: bool = False

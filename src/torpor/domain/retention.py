@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 
-class Why(StrEnum):
+class RetentionReason(StrEnum):
     """Why an archive is kept, or is an orphan."""
 
     GOING = "going"
@@ -29,47 +29,47 @@ class Why(StrEnum):
 
 
 # Every reason in words.
-WORDS: Mapping[Why, str] = {
-    Why.GOING: "its removal has begun",
-    Why.UNDER_WAY: "an operation under way refers to it",
-    Why.OUT_OF_DATE: "the store holds archives of its workspace that the database does not know",
-    Why.PURGED: "its workspace was purged",
-    Why.IN_ERROR: "its workspace is in ERROR",
-    Why.EXPIRED: "its workspace was deleted too long ago to be undeleted",
-    Why.CAN_BE_UNDELETED: "its workspace is deleted and can still be undeleted",
-    Why.POINTED_AT: "its workspace wakes from it",
-    Why.ASKED_FOR: "a recovery asked for it",
-    Why.MADE_LAST: "its workspace's last operation made it",
-    Why.LEFT_OVER: "an operation that has ended left it behind",
-    Why.RECENT: "it is among the last of its workspace",
-    Why.SUPERSEDED: "its workspace has enough newer ones",
+WORDS: Mapping[RetentionReason, str] = {
+    RetentionReason.GOING: "its removal has begun",
+    RetentionReason.UNDER_WAY: "an operation under way refers to it",
+    RetentionReason.OUT_OF_DATE: "the store holds archives of its workspace that the database does not know",
+    RetentionReason.PURGED: "its workspace was purged",
+    RetentionReason.IN_ERROR: "its workspace is in ERROR",
+    RetentionReason.EXPIRED: "its workspace was deleted too long ago to be undeleted",
+    RetentionReason.CAN_BE_UNDELETED: "its workspace is deleted and can still be undeleted",
+    RetentionReason.POINTED_AT: "its workspace wakes from it",
+    RetentionReason.ASKED_FOR: "a recovery asked for it",
+    RetentionReason.MADE_LAST: "its workspace's last operation made it",
+    RetentionReason.LEFT_OVER: "an operation that has ended left it behind",
+    RetentionReason.RECENT: "it is among the last of its workspace",
+    RetentionReason.SUPERSEDED: "its workspace has enough newer ones",
 }
 
-IS_ORPHAN: Mapping[Why, bool] = {
-    Why.GOING: True,
-    Why.UNDER_WAY: False,
-    Why.OUT_OF_DATE: False,
-    Why.PURGED: True,
-    Why.IN_ERROR: False,
-    Why.EXPIRED: True,
-    Why.CAN_BE_UNDELETED: False,
-    Why.POINTED_AT: False,
-    Why.ASKED_FOR: False,
-    Why.MADE_LAST: False,
-    Why.LEFT_OVER: True,
-    Why.RECENT: False,
-    Why.SUPERSEDED: True,
+IS_ORPHAN: Mapping[RetentionReason, bool] = {
+    RetentionReason.GOING: True,
+    RetentionReason.UNDER_WAY: False,
+    RetentionReason.OUT_OF_DATE: False,
+    RetentionReason.PURGED: True,
+    RetentionReason.IN_ERROR: False,
+    RetentionReason.EXPIRED: True,
+    RetentionReason.CAN_BE_UNDELETED: False,
+    RetentionReason.POINTED_AT: False,
+    RetentionReason.ASKED_FOR: False,
+    RetentionReason.MADE_LAST: False,
+    RetentionReason.LEFT_OVER: True,
+    RetentionReason.RECENT: False,
+    RetentionReason.SUPERSEDED: True,
 }
 
 
-class Fate(StrEnum):
+class RetentionClass(StrEnum):
     GOES = "goes"
     KEPT = "kept"
     HELD = "held"
     """Nobody could ever go back to it, and yet it does not go just now."""
 
 
-class Mark(StrEnum):
+class OrphanMark(StrEnum):
     """What an earlier look has written on an archive."""
 
     NONE = "none"
@@ -93,27 +93,27 @@ class Action(StrEnum):
 
 
 # What is to be done with it, by its fate and its mark. There is no way back from GOING: its object may be half gone.
-ACTION: Mapping[Fate, Mapping[Mark, Action]] = {
-    Fate.GOES: {
-        Mark.NONE: Action.MARK,
-        Mark.STALE: Action.MARK,
-        Mark.FRESH: Action.WAIT,
-        Mark.RIPE: Action.REMOVE,
-        Mark.GOING: Action.REMOVE,
+ACTION: Mapping[RetentionClass, Mapping[OrphanMark, Action]] = {
+    RetentionClass.GOES: {
+        OrphanMark.NONE: Action.MARK,
+        OrphanMark.STALE: Action.MARK,
+        OrphanMark.FRESH: Action.WAIT,
+        OrphanMark.RIPE: Action.REMOVE,
+        OrphanMark.GOING: Action.REMOVE,
     },
-    Fate.KEPT: {
-        Mark.NONE: Action.KEEP,
-        Mark.STALE: Action.CLEAR,
-        Mark.FRESH: Action.CLEAR,
-        Mark.RIPE: Action.CLEAR,
-        Mark.GOING: Action.REMOVE,
+    RetentionClass.KEPT: {
+        OrphanMark.NONE: Action.KEEP,
+        OrphanMark.STALE: Action.CLEAR,
+        OrphanMark.FRESH: Action.CLEAR,
+        OrphanMark.RIPE: Action.CLEAR,
+        OrphanMark.GOING: Action.REMOVE,
     },
-    Fate.HELD: {
-        Mark.NONE: Action.MARK,
-        Mark.STALE: Action.MARK,
-        Mark.FRESH: Action.WAIT,
-        Mark.RIPE: Action.WAIT,
-        Mark.GOING: Action.REMOVE,
+    RetentionClass.HELD: {
+        OrphanMark.NONE: Action.MARK,
+        OrphanMark.STALE: Action.MARK,
+        OrphanMark.FRESH: Action.WAIT,
+        OrphanMark.RIPE: Action.WAIT,
+        OrphanMark.GOING: Action.REMOVE,
     },
 }
 MARKS = frozenset({Action.CLEAR, Action.MARK})
@@ -133,7 +133,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class GcPolicy:
     """What the collections of an installation go by."""
 
     retention: Retention = Retention()
@@ -141,7 +141,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class GcWorkspace:
     """A workspace, as far as its archives are concerned."""
 
     id: str
@@ -163,7 +163,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class GcArchive:
     """One archive of a workspace."""
 
     key: str
@@ -178,15 +178,15 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    archive: Stored
-    why: Why
+class ArchiveDecision:
+    archive: GcArchive
+    why: RetentionReason
     action: Action
     goes_at: datetime | None
     """Not before this, as things stand; None for what is kept."""
 
 
-def are_marks_stale(last_ended_at: datetime | None, terms: Terms, now: datetime) -> bool:
+def are_marks_stale(last_ended_at: datetime | None, terms: GcPolicy, now: datetime) -> bool:
     """Marks count while collections are regular. When the last one ended too long ago, or in the future, the database may have
     been restored from a backup, or the clock set: what has come to refer to an archive meanwhile is not known."""
     longest = max(MISSED_ROUNDS * terms.every, terms.retention.grace)
@@ -194,68 +194,76 @@ def are_marks_stale(last_ended_at: datetime | None, terms: Terms, now: datetime)
 
 
 def decide(
-    holder: Holder, archives: Sequence[Stored], retention: Retention, now: datetime, *, are_marks_stale: bool = False
-) -> tuple[Decision, ...]:
+    holder: GcWorkspace, archives: Sequence[GcArchive], retention: Retention, now: datetime, *, are_marks_stale: bool = False
+) -> tuple[ArchiveDecision, ...]:
     """One decision for each archive of this workspace."""
 
-    def decided(archive: Stored) -> Decision:
-        reason = why(archive, holder, archives, retention, now)
+    def decided(archive: GcArchive) -> ArchiveDecision:
+        reason = retention_reason(archive, holder, archives, retention, now)
         mark = _mark(archive, retention, now, is_stale=are_marks_stale)
-        fate = Fate.GOES if IS_ORPHAN[reason] else Fate.KEPT if archive.proven_at is not None else Fate.HELD
-        since = archive.orphan_since if mark not in (Mark.NONE, Mark.STALE) else None
-        goes_at = (since or now) + retention.grace if fate is Fate.GOES else None
-        return Decision(archive, reason, ACTION[fate][mark], goes_at)
+        fate = (
+            RetentionClass.GOES
+            if IS_ORPHAN[reason]
+            else RetentionClass.KEPT
+            if archive.proven_at is not None
+            else RetentionClass.HELD
+        )
+        since = archive.orphan_since if mark not in (OrphanMark.NONE, OrphanMark.STALE) else None
+        goes_at = (since or now) + retention.grace if fate is RetentionClass.GOES else None
+        return ArchiveDecision(archive, reason, ACTION[fate][mark], goes_at)
 
     return tuple(map(decided, archives))
 
 
-def why(archive: Stored, holder: Holder, archives: Sequence[Stored], retention: Retention, now: datetime) -> Why:
+def retention_reason(
+    archive: GcArchive, holder: GcWorkspace, archives: Sequence[GcArchive], retention: Retention, now: datetime
+) -> RetentionReason:
     """The first reason that holds."""
     if archive.removing_since is not None:
-        return Why.GOING
+        return RetentionReason.GOING
     if holder.under_way and (archive.op_id in holder.under_way or archive.key == holder.archive_key):
-        return Why.UNDER_WAY
+        return RetentionReason.UNDER_WAY
     if holder.is_out_of_date:
-        return Why.OUT_OF_DATE
+        return RetentionReason.OUT_OF_DATE
     if holder.is_purged:
-        return Why.PURGED
+        return RetentionReason.PURGED
     if holder.is_in_error:
-        return Why.IN_ERROR
+        return RetentionReason.IN_ERROR
     if _has_expired(holder, retention, now):
-        return Why.EXPIRED
+        return RetentionReason.EXPIRED
     if archive.key == holder.archive_key:
-        return Why.POINTED_AT if holder.deleted_at is None else Why.CAN_BE_UNDELETED
+        return RetentionReason.POINTED_AT if holder.deleted_at is None else RetentionReason.CAN_BE_UNDELETED
     if archive.key == holder.asked_for:
-        return Why.ASKED_FOR
+        return RetentionReason.ASKED_FOR
     if archive.op_id == holder.op_id:
-        return Why.MADE_LAST
+        return RetentionReason.MADE_LAST
     if archive.proven_at is None:
-        return Why.LEFT_OVER
-    return Why.RECENT if _newer(archive, archives) < retention.keep else Why.SUPERSEDED
+        return RetentionReason.LEFT_OVER
+    return RetentionReason.RECENT if _newer(archive, archives) < retention.keep else RetentionReason.SUPERSEDED
 
 
-def _has_expired(holder: Holder, retention: Retention, now: datetime) -> bool:
+def _has_expired(holder: GcWorkspace, retention: Retention, now: datetime) -> bool:
     """A deletion that is not over has not made its last archive yet, and one that was taken back is none any more."""
     if holder.deleted_at is None or holder.gone_at is None:
         return False
     return now - holder.gone_at > retention.undelete_grace
 
 
-def _newer(archive: Stored, archives: Sequence[Stored]) -> int:
+def _newer(archive: GcArchive, archives: Sequence[GcArchive]) -> int:
     """How many newer ones there really are: one that the store has lost takes nobody's place."""
     others = [other for other in archives if other.is_there and other.removing_since is None]
     return sum(_age(other) > _age(archive) for other in others if other.proven_at is not None)
 
 
-def _age(archive: Stored) -> tuple[datetime | None, str]:
+def _age(archive: GcArchive) -> tuple[datetime | None, str]:
     return archive.proven_at, archive.key
 
 
-def _mark(archive: Stored, retention: Retention, now: datetime, *, is_stale: bool) -> Mark:
+def _mark(archive: GcArchive, retention: Retention, now: datetime, *, is_stale: bool) -> OrphanMark:
     if archive.removing_since is not None:
-        return Mark.GOING
+        return OrphanMark.GOING
     if archive.orphan_since is None:
-        return Mark.NONE
+        return OrphanMark.NONE
     if is_stale:
-        return Mark.STALE
-    return Mark.RIPE if now - archive.orphan_since > retention.grace else Mark.FRESH
+        return OrphanMark.STALE
+    return OrphanMark.RIPE if now - archive.orphan_since > retention.grace else OrphanMark.FRESH

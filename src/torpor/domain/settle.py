@@ -15,9 +15,9 @@ from torpor.domain.planner import (
     Await,
     Begin,
     Cancel,
+    Circumstances,
     Finish,
     GiveUp,
-    Look,
     Postpone,
     Proceed,
     Recover,
@@ -35,10 +35,10 @@ from torpor.domain.records import (
     AttemptClosed,
     AttemptOpened,
     Change,
-    ErrorInfo,
     Recovery,
     Verdict,
     Workspace,
+    WorkspaceError,
 )
 from torpor.domain.states import Operation, Outage, Outcome, Phase, Stage
 from torpor.domain.transitions import MAKES_GENERATION
@@ -51,7 +51,7 @@ class Progress:
 
 
 def settle(
-    workspace: Workspace, verdict: Verdict, step: Step, look: Look, *, new_op_id: str, progress: Progress | None
+    workspace: Workspace, verdict: Verdict, step: Step, look: Circumstances, *, new_op_id: str, progress: Progress | None
 ) -> Change | None:
     """The change that this step makes to the row; None when there is nothing to write."""
     if isinstance(step, Rest | Run | Cancel) and progress is None and _is_as_before(workspace, verdict, look):
@@ -61,7 +61,7 @@ def settle(
     return _if_anything_changed(change, look)
 
 
-def _is_as_before(workspace: Workspace, verdict: Verdict, look: Look) -> bool:
+def _is_as_before(workspace: Workspace, verdict: Verdict, look: Circumstances) -> bool:
     """Nothing was seen that the row does not say already: by far the most frequent case, so it is told apart cheaply."""
     return (
         verdict.phase is workspace.phase
@@ -75,7 +75,7 @@ def _is_as_before(workspace: Workspace, verdict: Verdict, look: Look) -> bool:
     )
 
 
-def _as_judged(workspace: Workspace, verdict: Verdict, look: Look) -> Workspace:
+def _as_judged(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Workspace:
     """The row with what the judge found, before the step."""
     # A container that nobody ordered, on a home that the archive holds: it may be writing, so what the archive holds is past.
     is_reopened = verdict.container_present and verdict.volume_ready and workspace.is_archived
@@ -105,7 +105,7 @@ def _as_judged(workspace: Workspace, verdict: Verdict, look: Look) -> Workspace:
     return replace(seen, error_count=0, quick_ends=0, due_at=None) if is_lifted else seen
 
 
-def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op_id: str) -> Change:
+def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Circumstances, new_op_id: str) -> Change:
     match step:
         case Rest() | Run() | Cancel():
             return Change(workspace, seen)
@@ -168,7 +168,9 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Look, new_op
             assert_never(step)
 
 
-def _passed_on(workspace: Workspace, seen: Workspace, then: Operation, look: Look, new_op_id: str, outcome: Outcome) -> Change:
+def _passed_on(
+    workspace: Workspace, seen: Workspace, then: Operation, look: Circumstances, new_op_id: str, outcome: Outcome
+) -> Change:
     """One operation is over; the next, if any, is claimed."""
     closed = _closed(seen, outcome)
     if then is Operation.NONE:
@@ -176,7 +178,7 @@ def _passed_on(workspace: Workspace, seen: Workspace, then: Operation, look: Loo
     return _opened(workspace, _begun(_let_go(seen, look.now), then, look, new_op_id), closed=closed, guarded=True)
 
 
-def _begun(seen: Workspace, operation: Operation, look: Look, op_id: str) -> Workspace:
+def _begun(seen: Workspace, operation: Operation, look: Circumstances, op_id: str) -> Workspace:
     opened = replace(seen, revision=seen.revision + 1) if operation is Operation.STARTING else seen
     runs_before = operation is Operation.STOPPING and bool(look.before_sleep) and sleeps_by_itself(seen)
     stage = Stage.BEFORE_SLEEP if runs_before else Stage.CALL
@@ -196,7 +198,7 @@ def _begun(seen: Workspace, operation: Operation, look: Look, op_id: str) -> Wor
     )
 
 
-def _adopted(seen: Workspace, look: Look) -> Workspace:
+def _adopted(seen: Workspace, look: Circumstances) -> Workspace:
     """The same operation in a new life. The deadline starts again, but not for ever."""
     may_renew = seen.op_takeovers < look.knobs.max_retries
     # What ran before the stop ended with its controller: it runs again in this attempt.
@@ -214,7 +216,7 @@ def _adopted(seen: Workspace, look: Look) -> Workspace:
     )
 
 
-def _again(seen: Workspace, look: Look, *, forgiven: bool) -> Workspace:
+def _again(seen: Workspace, look: Circumstances, *, forgiven: bool) -> Workspace:
     return replace(
         _with_fresh_home(seen, seen.operation),
         op_epoch=look.epoch,
@@ -251,7 +253,7 @@ def _let_go(seen: Workspace, now: datetime) -> Workspace:
     )
 
 
-def _in_error(seen: Workspace, error: ErrorInfo, look: Look, quick_ends: int) -> Workspace:
+def _in_error(seen: Workspace, error: WorkspaceError, look: Circumstances, quick_ends: int) -> Workspace:
     # A deleted workspace keeps the phase DELETING; the error stands beside it, and nothing is begun again.
     phase = seen.phase if seen.deleted_at is not None else Phase.ERROR
     unhealthy = replace(seen.conditions.healthy, status=False, reason=error.reason.value, message=error.message)
@@ -266,7 +268,7 @@ def _in_error(seen: Workspace, error: ErrorInfo, look: Look, quick_ends: int) ->
     )
 
 
-def _recovered(seen: Workspace, request: Recovery, look: Look) -> Workspace:
+def _recovered(seen: Workspace, request: Recovery, look: Circumstances) -> Workspace:
     return replace(
         _healthy(seen, Phase.ARCHIVED if request.archive else Phase.PENDING, look),
         generation=seen.generation + 1,
@@ -275,12 +277,12 @@ def _recovered(seen: Workspace, request: Recovery, look: Look) -> Workspace:
     )
 
 
-def _accepted(seen: Workspace, look: Look) -> Workspace:
+def _accepted(seen: Workspace, look: Circumstances) -> Workspace:
     """The home is still expected: whatever becomes of the operation, no other home takes its place."""
     return _healthy(seen, Phase.STANDBY, look)
 
 
-def _healthy(seen: Workspace, phase: Phase, look: Look) -> Workspace:
+def _healthy(seen: Workspace, phase: Phase, look: Circumstances) -> Workspace:
     healthy = replace(seen.conditions.healthy, status=True, reason="Healthy", message="", last_transition_time=look.now)
     return replace(
         _with_phase(seen, phase, look.now),
@@ -303,7 +305,7 @@ def _with_phase(workspace: Workspace, phase: Phase, now: datetime) -> Workspace:
     )
 
 
-def with_progress(seen: Workspace, progress: Progress | None, look: Look) -> Workspace:
+def with_progress(seen: Workspace, progress: Progress | None, look: Circumstances) -> Workspace:
     """Progress is a new maximum for this op_id, and moves the deadline."""
     if progress is None or seen.operation is Operation.NONE or progress.done <= seen.progress_done:
         return seen
@@ -323,7 +325,7 @@ def _postponed(seen: Workspace, outage: Outage, message: str, now: datetime) -> 
     return with_outage(seen, outage, counted, now)
 
 
-def _deadline(operation: Operation, look: Look, stage: Stage = Stage.CALL) -> datetime:
+def _deadline(operation: Operation, look: Circumstances, stage: Stage = Stage.CALL) -> datetime:
     before_s = look.knobs.before_sleep_s if stage is Stage.BEFORE_SLEEP else 0.0
     return look.now + timedelta(seconds=before_s + look.knobs.timeouts_s[operation])
 
@@ -358,12 +360,12 @@ def _written_bytes(seen: Workspace) -> int:
             return 0  # the progress of STARTING counts packages
 
 
-def _failed(seen: Workspace, error: ErrorInfo) -> AttemptClosed | None:
+def _failed(seen: Workspace, error: WorkspaceError) -> AttemptClosed | None:
     closed = _closed(seen, Outcome.FAILED, error.message)
     return replace(closed, reason=error.reason) if closed else None
 
 
-def _if_anything_changed(change: Change, look: Look) -> Change | None:
+def _if_anything_changed(change: Change, look: Circumstances) -> Change | None:
     if change.after == change.before:
         return None
     after = replace(change.after, version=change.before.version + 1, epoch=look.epoch, observed_at=look.now)

@@ -6,7 +6,7 @@ rows are read that may have to be warned; tests/control/test_sleep_warning.py co
 
 from datetime import datetime, timedelta
 
-from torpor.domain.idle import Because, Facts, reasons_to_stay
+from torpor.domain.idle import AwakeReason, IdleFacts, reasons_to_stay
 from torpor.domain.states import Phase
 
 LONGEST_WARNING_S = 300.0
@@ -15,7 +15,7 @@ PART_OF_TTL = 1 / 3
 NO_NEWS_S = 5.0
 # Reasons to stay awake that end by themselves, at a time that is known. That the bus has forgotten something ends like this,
 # too: within the time of a warning it remembers more than one lease, so it knows every connection.
-ENDS_BY_TIME = frozenset({Because.HELD, Because.IDLE_TIMER, Because.USED_LATELY, Because.BUS_FORGOT})
+ENDS_BY_TIME = frozenset({AwakeReason.HELD, AwakeReason.IDLE_TIMER, AwakeReason.USED_LATELY, AwakeReason.BUS_FORGOT})
 
 
 def warning_s(standby_ttl_s: float) -> float:
@@ -23,7 +23,7 @@ def warning_s(standby_ttl_s: float) -> float:
     return min(LONGEST_WARNING_S, standby_ttl_s * PART_OF_TTL)
 
 
-def sleeps_at(facts: Facts) -> datetime | None:
+def sleeps_at(facts: IdleFacts) -> datetime | None:
     """Return when the workspace is stopped unless it is used again; None while that is not near."""
     workspace = facts.workspace
     if workspace.phase is not Phase.RUNNING:

@@ -10,7 +10,7 @@ from torpor.domain.records import Verdict, Workspace
 from torpor.domain.states import Operation, Phase, Stage, Wish
 
 
-class Standing(StrEnum):
+class DetailedPhase(StrEnum):
     """A phase, with what else decides the next operation."""
 
     PENDING = "PENDING"
@@ -26,19 +26,19 @@ class Standing(StrEnum):
     DELETED = "DELETED"
 
 
-def standing(workspace: Workspace, verdict: Verdict) -> Standing:
+def detailed_phase(workspace: Workspace, verdict: Verdict) -> DetailedPhase:
     match verdict.phase:
         case Phase.PENDING | Phase.ARCHIVED if verdict.container_present:
-            return Standing.ADRIFT
+            return DetailedPhase.ADRIFT
         case Phase.STANDBY if verdict.container_present:
-            return Standing.STANDBY_OCCUPIED
+            return DetailedPhase.STANDBY_OCCUPIED
         case Phase.DELETING if verdict.container_present:
-            return Standing.DELETING_OCCUPIED
+            return DetailedPhase.DELETING_OCCUPIED
         case Phase.DELETING if verdict.volume_ready and not workspace.is_archived and not workspace.purge:
-            return Standing.DELETING_UNSAVED
+            return DetailedPhase.DELETING_UNSAVED
         case phase:
             # By name: each phase has a standing of its own name, whose value says more.
-            return Standing[phase.name]
+            return DetailedPhase[phase.name]
 
 
 def _row(*, ARCHIVED: Operation, STANDBY: Operation, RUNNING: Operation, DELETED: Operation) -> Mapping[Wish, Operation]:  # noqa: N803 - the columns are the wishes
@@ -52,23 +52,23 @@ def _same(operation: Operation) -> Mapping[Wish, Operation]:
 _O = Operation
 
 # From where we stand and what is wished to the operation to begin.
-NEXT_OPERATION: Mapping[Standing, Mapping[Wish, Operation]] = {
-    Standing.PENDING: _row(
+NEXT_OPERATION: Mapping[DetailedPhase, Mapping[Wish, Operation]] = {
+    DetailedPhase.PENDING: _row(
         ARCHIVED=_O.CREATE_EMPTY_ARCHIVE, STANDBY=_O.PROVISIONING, RUNNING=_O.PROVISIONING, DELETED=_O.DELETING
     ),
-    Standing.ARCHIVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.RESTORING, RUNNING=_O.RESTORING, DELETED=_O.DELETING),
+    DetailedPhase.ARCHIVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.RESTORING, RUNNING=_O.RESTORING, DELETED=_O.DELETING),
     # A container whose home is not whole must go first, whatever is wished; it came from outside or from before a loss.
-    Standing.ADRIFT: _same(_O.STOPPING),
-    Standing.STANDBY: _row(ARCHIVED=_O.ARCHIVING, STANDBY=_O.NONE, RUNNING=_O.STARTING, DELETED=_O.ARCHIVING),
-    Standing.STANDBY_OCCUPIED: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.STARTING, DELETED=_O.STOPPING),
-    Standing.RUNNING: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.NONE, DELETED=_O.STOPPING),
+    DetailedPhase.ADRIFT: _same(_O.STOPPING),
+    DetailedPhase.STANDBY: _row(ARCHIVED=_O.ARCHIVING, STANDBY=_O.NONE, RUNNING=_O.STARTING, DELETED=_O.ARCHIVING),
+    DetailedPhase.STANDBY_OCCUPIED: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.STARTING, DELETED=_O.STOPPING),
+    DetailedPhase.RUNNING: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.NONE, DELETED=_O.STOPPING),
     # A new wish or a recovery clears the error, and then the resources present decide.
-    Standing.ERROR: _same(_O.NONE),
+    DetailedPhase.ERROR: _same(_O.NONE),
     # The other wishes cannot be held by a workspace with deleted_at; their cells say so by doing nothing.
-    Standing.DELETING_OCCUPIED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.STOPPING),
-    Standing.DELETING_UNSAVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.ARCHIVING),
-    Standing.DELETING: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.DELETING),
-    Standing.DELETED: _same(_O.NONE),
+    DetailedPhase.DELETING_OCCUPIED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.STOPPING),
+    DetailedPhase.DELETING_UNSAVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.ARCHIVING),
+    DetailedPhase.DELETING: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.DELETING),
+    DetailedPhase.DELETED: _same(_O.NONE),
 }
 
 
@@ -175,7 +175,7 @@ TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
 }
 
 
-def may_turn(workspace: Workspace) -> bool:
+def may_cancel(workspace: Workspace) -> bool:
     """Has the wish turned away from the operation under way, at a point where that is safe?"""
     match TURNS[workspace.operation][workspace.desired_state]:
         case SafePoint.NEVER:

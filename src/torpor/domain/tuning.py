@@ -20,7 +20,7 @@ TIMEOUTS_S: Mapping[Operation, float] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Knobs:
+class Tuning:
     timeouts_s: Mapping[Operation, float] = field(default_factory=lambda: TIMEOUTS_S)
     max_retries: int = 3
     retry_base_s: float = 30

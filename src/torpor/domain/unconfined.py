@@ -14,7 +14,7 @@ WHY = "workspaces here are not confined, so users are not protected from each ot
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingProtection:
     """One protection between users that a controller's machine lacks."""
 
     what: str
@@ -27,7 +27,7 @@ class Missing:
 class ControllerConfinement:
     """What one controller tells about the confinement of its workspaces."""
 
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingProtection, ...] = ()
     is_accepted: bool = False
     """The operator accepts several users without confinement."""
     port_warning: str = ""
@@ -54,7 +54,7 @@ def admit_user(users: int, controllers: Iterable[ControllerConfinement], *, fail
         raise _refused(f"{failed}: {WHY}", missing)
 
 
-def admit_stranger(users: int, controllers: Iterable[ControllerConfinement]) -> None:
+def admit_sign_in(users: int, controllers: Iterable[ControllerConfinement]) -> None:
     """Return when this many users may sign in; Refused `unconfined` for a person who must not learn what is missing."""
     if _too_few_protections(users, controllers):
         raise Refused(
@@ -75,13 +75,13 @@ def port_warnings(controllers: Iterable[ControllerConfinement]) -> tuple[str, ..
     return tuple(dict.fromkeys(one.port_warning for one in controllers if one.port_warning))
 
 
-def _too_few_protections(users: int, controllers: Iterable[ControllerConfinement]) -> tuple[Missing, ...]:
+def _too_few_protections(users: int, controllers: Iterable[ControllerConfinement]) -> tuple[MissingProtection, ...]:
     if users <= 1:
         return ()
     return tuple(dict.fromkeys(missing for one in controllers if one.is_for_one_user for missing in one.missing))
 
 
-def _refused(what: str, missing: tuple[Missing, ...]) -> Refused:
+def _refused(what: str, missing: tuple[MissingProtection, ...]) -> Refused:
     lacks = "; ".join(f"{one.what}: {one.why}" for one in missing)
     remedies = "; ".join(_remedies(missing))
     fix = f"To confine workspaces: {remedies}; then restart Torpor." if remedies else "Confine workspaces, then restart Torpor."
@@ -93,7 +93,7 @@ def _refused(what: str, missing: tuple[Missing, ...]) -> Refused:
     )
 
 
-def _remedies(missing: tuple[Missing, ...]) -> list[str]:
+def _remedies(missing: tuple[MissingProtection, ...]) -> list[str]:
     """Each once, and none that another one begins with: a command that installs more packages includes it."""
     every = dict.fromkeys(one.remedy for one in missing if one.remedy)
     return [remedy for remedy in every if not any(other != remedy and other.startswith(remedy) for other in every)]

@@ -1,9 +1,9 @@
 """What stands inside a workspace's container between its program and Torpor?
 
 Run by a bare interpreter (`start`), so it imports the standard library only. Torpor hands it three listening Unix sockets (as
-inherited file descriptors: nothing of Torpor's has to be mounted inside) and, on standard input, one line of JSON (`Orders`).
-Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, and its end of file means that Torpor is gone,
-whereupon everything here ends at once.
+inherited file descriptors: nothing of Torpor's has to be mounted inside) and, on standard input, one line of JSON
+(`AgentOptions`). Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, and its end of file means that
+Torpor is gone, whereupon everything here ends at once.
 
 - The program has begun before this is loaded (`program`); it ends with the program's exit code when that ends by itself.
 - *bridge*: each connection is spliced to the program's port on loopback, or to the Unix socket that it listens on instead.
@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from torpor.inside.bridge import Bridge
-from torpor.inside.program import CHUNK, COULD_NOT_START, Begun, Orders, before_exec, start
+from torpor.inside.program import CHUNK, COULD_NOT_START, AgentOptions, StartedProgram, before_exec, start
 
 REQUEST, INPUT, SIZE, SIGNAL = b"R", b"I", b"S", b"K"
 YES, NO, OUTPUT, ERRORS, TAKEN, EXIT = b"Y", b"N", b"O", b"E", b"T", b"X"
@@ -106,10 +106,10 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Children:
+class ChildProcesses:
     """Every process started here, and every orphan that falls to us."""
 
-    def __init__(self, begun: Begun) -> None:
+    def __init__(self, begun: StartedProgram) -> None:
         self._orders = begun.orders
         self._open_files = begun.open_files
         self._known: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
@@ -345,7 +345,7 @@ async def serve(listening: socket.socket, handle: Any, *arguments: Any) -> None:
 # ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def control(connection: socket.socket, orders: Orders, children: Children) -> None:
+async def control(connection: socket.socket, orders: AgentOptions, children: ChildProcesses) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     try:
         kind, payload = await read_frame(reader)
@@ -357,7 +357,7 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
             case "execute" | "shell":
                 await run_command(request, reader, writer, children)
                 await writer.drain()
-                await hung_up(reader)
+                await wait_for_hang_up(reader)
             case _:
                 pass
         await writer.drain()
@@ -367,7 +367,7 @@ async def control(connection: socket.socket, orders: Orders, children: Children)
         writer.close()
 
 
-async def hung_up(reader: asyncio.StreamReader) -> None:
+async def wait_for_hang_up(reader: asyncio.StreamReader) -> None:
     """The caller has read the answer, however long that takes. Closing while it still writes would lose unread data."""
     while await reader.read(CHUNK):
         pass
@@ -450,7 +450,7 @@ class Pipe:
             os.close(self._descriptor)
 
 
-class Terminal(Pipe):
+class TerminalPipe(Pipe):
     """Its input has no end of file: that is a key (Ctrl-D)."""
 
     def resize(self, columns: int, rows: int) -> None:
@@ -480,7 +480,7 @@ class Command:
 
     async def close(self) -> None:
         """With all that it left in its process group."""
-        if isinstance(self.stdin, Terminal):
+        if isinstance(self.stdin, TerminalPipe):
             await hang_up(self.stdin, self._pid, self.ended)
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -489,18 +489,18 @@ class Command:
             pipe.close()
 
 
-def start_command(request: dict[str, Any], children: Children, taken: Callable[[int], None]) -> Command:
+def start_command(request: dict[str, Any], children: ChildProcesses, taken: Callable[[int], None]) -> Command:
     argv = tuple(str(word) for word in request.get("argv", ()))
     if size := request.get("terminal"):
         columns, rows = size
         return start_at_terminal(argv, int(columns), int(rows), children, taken)
     process, ended = children.start(argv)
-    ours = [take_over(stream) for stream in (process.stdin, process.stdout, process.stderr)]
+    ours = [take_descriptor(stream) for stream in (process.stdin, process.stdout, process.stderr)]
     outputs = {OUTPUT: Pipe(ours[1]), ERRORS: Pipe(ours[2])}
     return Command(process.pid, ended, Pipe(ours[0], taken), outputs)
 
 
-def take_over(stream: Any) -> int:
+def take_descriptor(stream: Any) -> int:
     """Its descriptor, which is ours to close from now on."""
     descriptor = os.dup(stream.fileno())
     stream.close()
@@ -508,11 +508,11 @@ def take_over(stream: Any) -> int:
 
 
 def start_at_terminal(
-    argv: tuple[str, ...], columns: int, rows: int, children: Children, taken: Callable[[int], None]
+    argv: tuple[str, ...], columns: int, rows: int, children: ChildProcesses, taken: Callable[[int], None]
 ) -> Command:
     """Without `argv`, a login shell."""
     ours, theirs = os.openpty()
-    terminal = Terminal(ours, taken)
+    terminal = TerminalPipe(ours, taken)
     try:
         terminal.resize(columns, rows)
         process, ended = children.start_at(theirs, argv) if argv else children.start_shell(theirs)
@@ -525,7 +525,7 @@ def start_at_terminal(
 
 
 async def run_command(
-    request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, children: Children
+    request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, children: ChildProcesses
 ) -> None:
     try:
         command = start_command(request, children, lambda taken: writer.write(frame(TAKEN, str(taken).encode())))
@@ -576,12 +576,12 @@ async def listen(command: Command, reader: asyncio.StreamReader) -> None:
                 command.stdin.end()
             elif kind == SIGNAL:
                 command.send_signal(data.decode())
-            elif kind == SIZE and isinstance(command.stdin, Terminal):
+            elif kind == SIZE and isinstance(command.stdin, TerminalPipe):
                 columns, rows = data.split()
                 command.stdin.resize(int(columns), int(rows))
 
 
-async def hang_up(terminal: Terminal, leader: int, ended: "asyncio.Future[int]") -> None:
+async def hang_up(terminal: TerminalPipe, leader: int, ended: "asyncio.Future[int]") -> None:
     """The terminal is gone, and everybody at it hears of it. (A shell that is told twice dies before it tells its jobs.)"""
     if not ended.done():
         signal_session(leader, signal.SIGHUP)
@@ -596,7 +596,7 @@ async def hang_up(terminal: Terminal, leader: int, ended: "asyncio.Future[int]")
 # ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Leash:
+class StopChannel:
     """Standard input: the wish to stop, or the end of Torpor."""
 
     def __init__(self) -> None:
@@ -628,7 +628,7 @@ class Leash:
         self._line = self._line.rpartition(b"\n")[2]
 
 
-async def end_everything(children: Children, program: "asyncio.Future[int]", grace_s: float) -> None:
+async def end_everything(children: ChildProcesses, program: "asyncio.Future[int]", grace_s: float) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + grace_s
     if grace_s > 0:
@@ -645,12 +645,12 @@ async def end_everything(children: Children, program: "asyncio.Future[int]", gra
         await asyncio.sleep(0.005)
 
 
-async def run(begun: Begun) -> int:
+async def run(begun: StartedProgram) -> int:
     loop = asyncio.get_running_loop()
-    orders, children = begun.orders, Children(begun)
+    orders, children = begun.orders, ChildProcesses(begun)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the bridge has two for each connection
-    leash = Leash()
+    leash = StopChannel()
     loop.add_signal_handler(signal.SIGCHLD, children.reap)
     loop.add_signal_handler(signal.SIGTERM, leash.stop, 10.0)
     program = children.adopt(begun.program)
@@ -675,6 +675,6 @@ async def run(begun: Begun) -> int:
     return program.result() if program.done() else 128 + signal.SIGKILL
 
 
-def main(begun: Begun) -> None:
+def main(begun: StartedProgram) -> None:
     # Nothing here needs unwinding, and what is left of the tree has ended.
     os._exit(asyncio.run(run(begun)))

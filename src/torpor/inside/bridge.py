@@ -8,7 +8,7 @@ import socket
 SPLICED_AT_ONCE = 1 << 18
 
 
-class End:
+class BridgeEnd:
     """One end of a bridged connection. What was read from it and its peer does not take yet waits at the peer."""
 
     __slots__ = ("connected", "descriptor", "is_over", "peer", "read_all", "waiting", "watched_for")
@@ -35,7 +35,7 @@ class Bridge:
 
     def __init__(self) -> None:
         self._poll = select.epoll()
-        self._ends: dict[int, End] = {}
+        self._ends: dict[int, BridgeEnd] = {}
         self._space = memoryview(bytearray(SPLICED_AT_ONCE))
 
     def listen(self) -> None:
@@ -43,7 +43,7 @@ class Bridge:
 
     def splice(self, one: socket.socket, other: socket.socket, early: bytes = b"") -> None:
         """From here on they are the bridge's. `early`: what the one has said already."""
-        near, far = End(one), End(other, early)
+        near, far = BridgeEnd(one), BridgeEnd(other, early)
         near.peer, far.peer = far, near
         for end in (near, far):
             end.connected.setblocking(False)
@@ -60,7 +60,7 @@ class Bridge:
             elif events:
                 self._pass_on(end)
 
-    def _pass_on(self, end: End) -> None:
+    def _pass_on(self, end: BridgeEnd) -> None:
         peer = end.peer
         try:
             size = end.connected.recv_into(self._space)
@@ -85,7 +85,7 @@ class Bridge:
             self._watch(end)
             self._watch(peer)
 
-    def _send_waiting(self, end: End) -> None:
+    def _send_waiting(self, end: BridgeEnd) -> None:
         try:
             sent = end.connected.send(end.waiting)
         except (BlockingIOError, InterruptedError):
@@ -104,7 +104,7 @@ class Bridge:
             self._watch(end)
             self._watch(end.peer)
 
-    def _say_end(self, end: End) -> None:
+    def _say_end(self, end: BridgeEnd) -> None:
         """Its peer has said all; so has this one, or it may still go on."""
         if not end.waiting:
             if end.read_all:
@@ -116,7 +116,7 @@ class Bridge:
         self._watch(end)
         self._watch(end.peer)
 
-    def _lose(self, end: End) -> None:
+    def _lose(self, end: BridgeEnd) -> None:
         """It broke: what it has said is still sent, and then its peer is closed as well."""
         self._close(end)
         if end.peer.waiting:
@@ -125,7 +125,7 @@ class Bridge:
         else:
             self._close(end.peer)
 
-    def _close(self, end: End) -> None:
+    def _close(self, end: BridgeEnd) -> None:
         if self._ends.pop(end.descriptor, None) is None:
             return
         if end.watched_for:
@@ -133,7 +133,7 @@ class Bridge:
             self._poll.unregister(end.descriptor)
         end.connected.close()
 
-    def _watch(self, end: End) -> None:
+    def _watch(self, end: BridgeEnd) -> None:
         """For what can be done with it now; for nothing, where it would only say again and again that it has ended."""
         if end.descriptor not in self._ends:
             return

@@ -20,7 +20,7 @@ OOM_SCORE = 300
 COULD_NOT_START = 127
 
 
-class Orders(NamedTuple):
+class AgentOptions(NamedTuple):
     """The first line on standard input."""
 
     bridge_fd: int
@@ -44,7 +44,7 @@ class Orders(NamedTuple):
     """Directories to show the user although it may not enter a folder above them, see `closed_folders`."""
 
     @classmethod
-    def parse(cls, line: bytes) -> "Orders":
+    def parse(cls, line: bytes) -> "AgentOptions":
         given: dict[str, Any] = json.loads(line)
         return cls(**{**given, "command": tuple(given["command"]), "shown": tuple(given["shown"])})
 
@@ -52,14 +52,14 @@ class Orders(NamedTuple):
         return json.dumps(self._asdict()).encode() + b"\n"
 
 
-class Begun(NamedTuple):
-    orders: Orders
+class StartedProgram(NamedTuple):
+    orders: AgentOptions
     program: "subprocess.Popen[bytes]"
     open_files: tuple[int, int]
     """How many files whatever is started here may have open; the agent itself needs more."""
 
 
-def begin(orders: Orders) -> Begun:
+def start_program(orders: AgentOptions) -> StartedProgram:
     """Start the program as the workspace's user."""
     if not orders.alone:
         adopt_orphans()
@@ -75,17 +75,17 @@ def begin(orders: Orders) -> Begun:
     except (OSError, ValueError) as error:
         sys.stderr.write(f"cannot start {orders.command[0] if orders.command else 'nothing'}: {error}\n")
         raise SystemExit(COULD_NOT_START) from error
-    return Begun(orders, program, open_files)
+    return StartedProgram(orders, program, open_files)
 
 
-def read_orders() -> Orders:
+def read_orders() -> AgentOptions:
     line = bytearray()
     while not line.endswith(b"\n"):
         data = os.read(0, CHUNK)
         if not data:
             raise SystemExit("Torpor went away before it said what to run")
         line += data
-    return Orders.parse(bytes(line))
+    return AgentOptions.parse(bytes(line))
 
 
 def leave_keyring() -> None:
@@ -113,7 +113,7 @@ def show_closed_folders(paths: tuple[str, ...]) -> None:
         raise SystemExit(COULD_NOT_START) from error
 
 
-def give_up_root(orders: Orders) -> None:
+def give_up_root(orders: AgentOptions) -> None:
     if orders.user is not None:
         os.setgroups([])
         os.setresgid(orders.user, orders.user, orders.user)

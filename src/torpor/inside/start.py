@@ -10,9 +10,9 @@ import sys
 if __name__ == "__main__":
     # Where `torpor.inside` lies, whatever lies beside it. Behind the standard library, of which nothing may be replaced.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
-    from torpor.inside.program import begin, read_orders
+    from torpor.inside.program import read_orders, start_program
 
-    begun = begin(read_orders())
+    begun = start_program(read_orders())
     from torpor.inside.agent import main
 
     main(begun)

@@ -75,7 +75,7 @@ NOT_STARTED = b"\r\n[no shell could be started (%s), press Enter to try again]\r
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TerminalLimits:
     """How much may a terminal hold?"""
 
     sessions: int = 32
@@ -103,11 +103,11 @@ class Size:
     rows: int
 
 
-class NotUnderstoodError(Exception):
+class ProtocolError(Exception):
     """The page said something that is no part of the protocol."""
 
 
-class TooManyError(Exception):
+class TooManySessionsError(Exception):
     """Every session there may be is open in some tab."""
 
 
@@ -134,7 +134,7 @@ SECURITY_HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ServedFile:
     """One thing that is served: packed once, when the program starts."""
 
     content_type: str
@@ -143,12 +143,12 @@ class Page:
     tag: str
 
 
-def page(name: str, body: bytes) -> Page:
+def page(name: str, body: bytes) -> ServedFile:
     digest = hashlib.sha256(body).hexdigest()[:32]
-    return Page(CONTENT_TYPES[Path(name).suffix], body, gzip.compress(body, 6, mtime=0), f'"{digest}"')
+    return ServedFile(CONTENT_TYPES[Path(name).suffix], body, gzip.compress(body, 6, mtime=0), f'"{digest}"')
 
 
-def load_pages(assets: Path, workspace: str) -> dict[str, Page]:
+def load_pages(assets: Path, workspace: str) -> dict[str, ServedFile]:
     """Every path that is served, and what it answers: a path that is not in here cannot be had."""
     front = (assets / "terminal.html").read_text(encoding="utf-8").replace("{workspace}", html.escape(workspace))
     pages = {"/": page("terminal.html", front.encode())}
@@ -157,7 +157,7 @@ def load_pages(assets: Path, workspace: str) -> dict[str, Page]:
     return pages
 
 
-def answer(pages: Mapping[str, Page], request: Request) -> Response | None:
+def answer(pages: Mapping[str, ServedFile], request: Request) -> Response | None:
     """What a request is told; None when it may become a WebSocket."""
     path = urlsplit(request.path).path
     if path == STANDING and request.method == "GET":
@@ -198,7 +198,7 @@ def respond(status: HTTPStatus, body: bytes, **headers: str) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AttachRequest:
     """What a tab wants to be attached to."""
 
     session: str | None
@@ -206,16 +206,16 @@ class Asked:
     size: Size | None
 
 
-def asked(path: str) -> Asked:
+def read_attach_request(path: str) -> AttachRequest:
     query = {key: values[-1] for key, values in parse_qs(urlsplit(path).query).items()}
     name = query.get("session")
     if name is not None and not SESSION_NAME.fullmatch(name):
-        raise NotUnderstoodError("session: 16 to 64 letters, digits, - or _")
+        raise ProtocolError("session: 16 to 64 letters, digits, - or _")
     numbers = {key: query.get(key, "0") for key in ("seen", "cols", "rows")}
     if not all(number.isascii() and number.isdigit() and len(number) < 17 for number in numbers.values()):
-        raise NotUnderstoodError("seen, cols and rows are whole numbers")
+        raise ProtocolError("seen, cols and rows are whole numbers")
     size = read_size([int(numbers["cols"]), int(numbers["rows"])]) if "cols" in query else None
-    return Asked(name, int(numbers["seen"]), size)
+    return AttachRequest(name, int(numbers["seen"]), size)
 
 
 def read_size(value: object) -> Size:
@@ -223,7 +223,7 @@ def read_size(value: object) -> Size:
         case [int(columns), int(rows)] if min(columns, rows) > 0 and max(columns, rows) <= MOST_COLUMNS_OR_ROWS:
             return Size(columns, rows)
         case _:
-            raise NotUnderstoodError(f"resize: [cols, rows], each from 1 to {MOST_COLUMNS_OR_ROWS}")
+            raise ProtocolError(f"resize: [cols, rows], each from 1 to {MOST_COLUMNS_OR_ROWS}")
 
 
 def read_control(text: str) -> Size | int:
@@ -231,14 +231,14 @@ def read_control(text: str) -> Size | int:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
-        raise NotUnderstoodError("text frames are JSON") from None
+        raise ProtocolError("text frames are JSON") from None
     match message:
         case {"resize": value}:
             return read_size(value)
         case {"seen": int(offset)} if offset >= 0:
             return offset
         case _:
-            raise NotUnderstoodError("known control messages: resize, seen")
+            raise ProtocolError("known control messages: resize, seen")
 
 
 # ── a shell on a pty ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -333,7 +333,7 @@ def spawn(environment: Mapping[str, str], size: Size) -> tuple[Pid, int]:
     return Pid(pid), descriptor
 
 
-class Children:
+class ShellProcesses:
     """Which processes are ours, and who wants to know that one has ended?"""
 
     def __init__(self) -> None:
@@ -415,7 +415,7 @@ class Viewer:
 class Session:
     """One shell after another on one terminal. The pty is read only as fast as the viewer looks, or freely when nobody does."""
 
-    def __init__(self, environment: Mapping[str, str], limits: Limits, children: Children, size: Size) -> None:
+    def __init__(self, environment: Mapping[str, str], limits: TerminalLimits, children: ShellProcesses, size: Size) -> None:
         self._environment = environment
         self._limits = limits
         self._children = children
@@ -576,14 +576,14 @@ class Session:
 class Sessions:
     """Which sessions are there, and which one must go when there are too many?"""
 
-    def __init__(self, environment: Mapping[str, str], limits: Limits) -> None:
+    def __init__(self, environment: Mapping[str, str], limits: TerminalLimits) -> None:
         self._environment = environment
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Session] = {}
         self._expiries: dict[str, asyncio.TimerHandle] = {}
         """Of those that nobody looks at, the longest left first."""
-        self.children = Children()
+        self.children = ShellProcesses()
 
     def open(self, name: str, size: Size) -> tuple[Session, bool]:
         """The session of this name, and whether it is new."""
@@ -593,7 +593,7 @@ class Sessions:
         if len(self._open) >= self._limits.sessions:
             longest_left = next(iter(self._expiries), None)
             if longest_left is None:
-                raise TooManyError
+                raise TooManySessionsError
             self.end(longest_left)
         self._open[name] = Session(self._environment, self._limits, self.children, size)
         return self._open[name], True
@@ -621,7 +621,7 @@ class Sessions:
 # ── the program ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Terminal:
+class TerminalServer:
     """What happens on one socket after another?"""
 
     def __init__(self, sessions: Sessions) -> None:
@@ -631,13 +631,13 @@ class Terminal:
     async def serve(self, connection: ServerConnection) -> None:
         assert connection.request is not None
         try:
-            wanted = asked(connection.request.path)
+            wanted = read_attach_request(connection.request.path)
             name = wanted.session or f"unnamed {connection.id}"
             session, is_new = self._sessions.open(name, wanted.size or Size(80, 24))
-        except NotUnderstoodError as error:
+        except ProtocolError as error:
             await connection.close(NOT_UNDERSTOOD, str(error))
             return
-        except TooManyError:
+        except TooManySessionsError:
             await connection.close(TOO_MANY, "too many terminals are open")
             return
         if session.viewer is not None:
@@ -671,7 +671,7 @@ class Terminal:
                 continue
             try:
                 control = read_control(message)
-            except NotUnderstoodError as error:
+            except ProtocolError as error:
                 await connection.close(NOT_UNDERSTOOD, str(error))
                 return
             if isinstance(control, Size):
@@ -703,7 +703,7 @@ def listening(address: str | int) -> Iterator[socket.socket]:
         yield server
 
 
-async def run(server: socket.socket, environment: Mapping[str, str], limits: Limits) -> None:
+async def run(server: socket.socket, environment: Mapping[str, str], limits: TerminalLimits) -> None:
     pages = load_pages(ASSETS, environment.get("TORPOR_WORKSPACE") or "Terminal")
     sessions = Sessions(environment, limits)
     stopped = asyncio.Event()
@@ -713,7 +713,7 @@ async def run(server: socket.socket, environment: Mapping[str, str], limits: Lim
         loop.add_signal_handler(number, stopped.set)
     logging.basicConfig(format="terminal: %(message)s", level=logging.ERROR)
     async with serve(
-        Terminal(sessions).serve,
+        TerminalServer(sessions).serve,
         sock=server,
         process_request=lambda _, request: answer(pages, request),
         # A keystroke's echo is too small to gain from it, and a flood costs more to pack than to send.
@@ -721,19 +721,19 @@ async def run(server: socket.socket, environment: Mapping[str, str], limits: Lim
         close_timeout=2,
         server_header=None,
     ):
-        print(f"terminal: listening on {shown(server)}", flush=True)
+        print(f"terminal: listening on {display_address(server)}", flush=True)
         await stopped.wait()
         sessions.end_all()
     await sessions.children.end_all(2.0)
 
 
-def shown(server: socket.socket) -> str:
+def display_address(server: socket.socket) -> str:
     name = server.getsockname()
     return f"{name}" if server.family == socket.AF_UNIX else f"http://{HOST}:{name[1]}"
 
 
 def main() -> int:
-    default = Limits()
+    default = TerminalLimits()
     parser = argparse.ArgumentParser(description="A terminal in a browser tab, for one workspace.")
     parser.add_argument("--socket", help="listen on this Unix socket, with mode 0600, and on no port")
     parser.add_argument("--port", type=int, default=os.environ.get("PORT"), help="default: $PORT")
@@ -746,7 +746,7 @@ def main() -> int:
         parser.error("a socket or a port is needed: --socket, --port, or PORT in the environment")
     if given.scrollback_bytes < LEAST_SCROLLBACK_BYTES:
         parser.error(f"--scrollback-bytes: at least {LEAST_SCROLLBACK_BYTES}")
-    limits = Limits(given.sessions, given.scrollback_bytes, detached_s=given.detached_s)
+    limits = TerminalLimits(given.sessions, given.scrollback_bytes, detached_s=given.detached_s)
     try:
         with listening(address) as server:
             asyncio.run(run(server, dict(os.environ), limits))

@@ -8,6 +8,6 @@ import sys
 
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
-    from torpor.inside.program import begin, read_orders
+    from torpor.inside.program import read_orders, start_program
 
-    raise SystemExit(begin(read_orders()).program.wait())
+    raise SystemExit(start_program(read_orders()).program.wait())

@@ -16,7 +16,7 @@ _CHUNK_TOO_LONG = "A chunk of the body is longer than it says."
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\x09\x20-\x7e\x80-\xff]*)?")
 
 
-class _Reading(Enum):
+class _BodyState(Enum):
     SIZE = auto()
     DATA = auto()
     DATA_END = auto()
@@ -37,39 +37,39 @@ class Body:
         self._is_chunked = False
         match framing:
             case NoBody():
-                self._reading = _Reading.DONE
+                self._reading = _BodyState.DONE
             case Length(size_bytes):
-                self._reading, self._left = _Reading.DATA, size_bytes
+                self._reading, self._left = _BodyState.DATA, size_bytes
             case Chunked():
-                self._reading, self._is_chunked = _Reading.SIZE, True
+                self._reading, self._is_chunked = _BodyState.SIZE, True
             case UntilClose():
-                self._reading = _Reading.REST
+                self._reading = _BodyState.REST
             case _:
                 assert_never(framing)
 
     @property
     def is_complete(self) -> bool:
-        return self._reading is _Reading.DONE
+        return self._reading is _BodyState.DONE
 
     @property
     def may_end(self) -> bool:
         """Whether it is whole if the connection ends now."""
-        return self._reading in (_Reading.DONE, _Reading.REST)
+        return self._reading in (_BodyState.DONE, _BodyState.REST)
 
     def take(self, data: bytes) -> int:
         """How many of these bytes belong to the body; BadHead when the chunks are none."""
-        if self._reading is _Reading.REST:
+        if self._reading is _BodyState.REST:
             return len(data)
         at = 0
-        while at < len(data) and self._reading is not _Reading.DONE:
-            at = self._take_data(data, at) if self._reading is _Reading.DATA else self._take_line(data, at)
+        while at < len(data) and self._reading is not _BodyState.DONE:
+            at = self._take_data(data, at) if self._reading is _BodyState.DATA else self._take_line(data, at)
         return at
 
     def _take_data(self, data: bytes, at: int) -> int:
         taken = min(self._left, len(data) - at)
         self._left -= taken
         if self._left == 0:
-            self._reading = _Reading.DATA_END if self._is_chunked else _Reading.DONE
+            self._reading = _BodyState.DATA_END if self._is_chunked else _BodyState.DONE
         return at + taken
 
     def _take_line(self, data: bytes, at: int) -> int:
@@ -78,7 +78,7 @@ class Body:
         self._line += data[at:stop]
         if len(self._line) > LONGEST_CHUNK_LINE_BYTES:
             raise BadHead(400, "A line between the chunks of the body is too long.")
-        if self._reading is _Reading.DATA_END and self._line[:1] not in (b"", b"\r"):
+        if self._reading is _BodyState.DATA_END and self._line[:1] not in (b"", b"\r"):
             # At once: nothing of it may go on.
             raise BadHead(400, _CHUNK_TOO_LONG)
         if end >= 0:
@@ -89,21 +89,21 @@ class Body:
         return stop
 
     def _understand(self, line: bytes) -> None:
-        if self._reading is _Reading.SIZE:
+        if self._reading is _BodyState.SIZE:
             match = _CHUNK_LINE.fullmatch(line)
             if match is None:
                 raise BadHead(400, "The size of a chunk of the body is not a number.")
             self._left = int(match[1], 16)
-            self._reading = _Reading.DATA if self._left else _Reading.TRAILER
-        elif self._reading is _Reading.DATA_END:
+            self._reading = _BodyState.DATA if self._left else _BodyState.TRAILER
+        elif self._reading is _BodyState.DATA_END:
             if line:
                 raise BadHead(400, _CHUNK_TOO_LONG)
-            self._reading = _Reading.SIZE
+            self._reading = _BodyState.SIZE
         else:
             self._trailer_bytes += len(line)
             if self._trailer_bytes > LARGEST_TRAILER_BYTES:
                 raise BadHead(431, "The trailer of the body is too long.")
             if not line:
-                self._reading = _Reading.DONE
+                self._reading = _BodyState.DONE
             elif not is_trailer(line):
                 raise BadHead(400, "The trailer of the body has a line that may not stand there.")

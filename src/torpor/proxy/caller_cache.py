@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 import structlog
 
 from torpor.accounts import Accounts, Caller
-from torpor.bus.revocations import Revocations, Revoked
+from torpor.bus.revocations import Revocation, Revocations
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
-from torpor.loops import Loop, together, turned
-from torpor.proxy.knock import Who, who
-from torpor.proxy.usage import Tie, Use
+from torpor.loops import Loop, report_progress, run_until_first_ends
+from torpor.proxy.knock import CallerAccess, caller_access
+from torpor.proxy.usage import TrackedConnection, WorkspaceUse
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ HOLDS = 10_000
 LONGEST_TOKEN = 500
 
 
-class Visitor:
+class CachedCaller:
     """Somebody who showed a credential."""
 
     __slots__ = ("caller", "digest", "good_until", "is_gone", "seen_at", "uses")
@@ -47,7 +47,7 @@ class Visitor:
         """Then it is asked again."""
         self.is_gone = False
         """Whatever they showed is not good any more."""
-        self.uses: set[VisitorUse] = set()
+        self.uses: set[CallerUse] = set()
         """What they have open."""
 
     def asked(self, now: float) -> None:
@@ -61,7 +61,7 @@ class Visitor:
         self.good_until = now + left_s
 
 
-class Visitors:
+class CallerCache:
     def __init__(
         self,
         accounts: Accounts,
@@ -75,31 +75,31 @@ class Visitors:
         self._revocations = revocations
         self._cut = cut
         self._now = now
-        self._known: dict[bytes, Visitor] = {}
-        self._asking: dict[bytes, asyncio.Task[Visitor]] = {}
-        self._open: dict[str, set[VisitorUse]] = {}
+        self._known: dict[bytes, CachedCaller] = {}
+        self._asking: dict[bytes, asyncio.Task[CachedCaller]] = {}
+        self._open: dict[str, set[CallerUse]] = {}
         """By workspace."""
         self._missed = asyncio.Event()
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def known(self, token: str) -> Visitor | None:
+    def known(self, token: str) -> CachedCaller | None:
         """Whoever this is, as far as that is known and fresh; None: it must be asked for."""
         visitor = self._known.get(_digest(token))
         return visitor if visitor is not None and self._now() < visitor.good_until else None
 
-    async def ask(self, token: str) -> Visitor:
+    async def ask(self, token: str) -> CachedCaller:
         """Whoever this is; many who ask at once ask once. Unavailable when that cannot be told."""
         digest = _digest(token)
         if not 0 < len(token) <= LONGEST_TOKEN:
-            return Visitor(digest, None, self._now())
+            return CachedCaller(digest, None, self._now())
         asking = self._asking.get(digest)
         if asking is None:
             asking = self._asking[digest] = asyncio.create_task(self._ask(digest, token), name="visitor")
             asking.add_done_callback(functools.partial(self._has_asked, digest))
         return await asyncio.shield(asking)
 
-    async def _ask(self, digest: bytes, token: str) -> Visitor:
+    async def _ask(self, digest: bytes, token: str) -> CachedCaller:
         before = self._known.get(digest)
         try:
             caller = await self._accounts.recognise(token)
@@ -115,23 +115,23 @@ class Visitors:
             return before
         if self._asking.get(digest) is not asyncio.current_task():
             # Something was revoked meanwhile: this answer may be older than that.
-            return Visitor(digest, None, self._now()) if caller is None else await self.ask(token)
+            return CachedCaller(digest, None, self._now()) if caller is None else await self.ask(token)
         return self._keep(digest, caller)
 
-    def _has_asked(self, digest: bytes, done: "asyncio.Task[Visitor]") -> None:
+    def _has_asked(self, digest: bytes, done: "asyncio.Task[CachedCaller]") -> None:
         if self._asking.get(digest) is done:
             del self._asking[digest]
         if not done.cancelled():
             # Whoever waited has been told; where nobody does, it is no news.
             done.exception()
 
-    def _keep(self, digest: bytes, caller: Caller | None) -> Visitor:
+    def _keep(self, digest: bytes, caller: Caller | None) -> CachedCaller:
         visitor = self._known.pop(digest, None)
         if visitor is not None and _has_lost(visitor.caller, caller):
             self._end(visitor)
             visitor = None
         if visitor is None:
-            visitor = Visitor(digest, caller, self._now())
+            visitor = CachedCaller(digest, caller, self._now())
         visitor.caller = caller
         visitor.seen_at = self._now()
         visitor.asked(visitor.seen_at)
@@ -145,18 +145,18 @@ class Visitors:
 
     # ── what is open ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def use(self, visitor: Visitor, workspace_id: str, use: Use) -> "VisitorUse":
+    def use(self, visitor: CachedCaller, workspace_id: str, use: WorkspaceUse) -> "CallerUse":
         """The same use of a workspace, by somebody: what is open by it is known here."""
-        return VisitorUse(self, visitor, workspace_id, use)
+        return CallerUse(self, visitor, workspace_id, use)
 
-    def opened(self, use: "VisitorUse") -> None:
+    def opened(self, use: "CallerUse") -> None:
         use.visitor.uses.add(use)
         self._open.setdefault(use.workspace_id, set()).add(use)
         if use.visitor.is_gone:
             # While its way was being made: it ends as soon as it has begun.
             asyncio.get_running_loop().call_soon(self._cut, use.bearer)
 
-    def closed(self, use: "VisitorUse") -> None:
+    def closed(self, use: "CallerUse") -> None:
         use.visitor.uses.discard(use)
         among = self._open.get(use.workspace_id)
         if among is not None:
@@ -170,19 +170,19 @@ class Visitors:
     def look_at(self, workspace_id: str, workspace: Workspace | None) -> None:
         """With whom it is shared may have changed: whoever may not use it any more has nothing open there."""
         for use in tuple(self._open.get(workspace_id, ())):
-            if who(use.visitor.caller, workspace) is not Who.MAY_USE:
+            if caller_access(use.visitor.caller, workspace) is not CallerAccess.MAY_USE:
                 self._cut(use.bearer)
 
     # ── revoking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         """Until cancelled."""
-        await together(
+        await run_until_first_ends(
             Loop("visitors", self._ask_again, interval_s=KNOWN_FOR_S, wake=self._missed).run(),
             self._revocations.listen(self.revoked, self.forget, name="visitor-revocations"),
         )
 
-    def revoked(self, revoked: Revoked) -> None:
+    def revoked(self, revoked: Revocation) -> None:
         for visitor in self._known_or_open():
             if visitor.caller is not None and revoked.concerns(visitor.caller.credential_id, visitor.caller.user.id):
                 self._drop(visitor)
@@ -199,7 +199,7 @@ class Visitors:
     async def _ask_again(self) -> None:
         """About everybody who has something open: nobody may come by whose request it would be asked."""
         for visitor in [one for one in self._known_or_open() if one.uses]:
-            turned()
+            report_progress()
             try:
                 now = await self._accounts.recognise_again(visitor.caller) if visitor.caller is not None else None
                 if _has_lost(visitor.caller, now):
@@ -213,28 +213,28 @@ class Visitors:
             except Exception:
                 log.exception("visitor_not_asked")
 
-    def _known_or_open(self) -> set[Visitor]:
+    def _known_or_open(self) -> set[CachedCaller]:
         """Also those who were forgotten for want of room, and have something open."""
         return {*self._known.values(), *(use.visitor for among in self._open.values() for use in among)}
 
-    def _drop(self, visitor: Visitor) -> None:
+    def _drop(self, visitor: CachedCaller) -> None:
         if self._known.get(visitor.digest) is visitor:
             del self._known[visitor.digest]
         self._end(visitor)
 
-    def _end(self, visitor: Visitor) -> None:
+    def _end(self, visitor: CachedCaller) -> None:
         visitor.is_gone = True
         visitor.good_until = float("-inf")
         for use in list(visitor.uses):
             self._cut(use.bearer)
 
 
-class VisitorUse:
+class CallerUse:
     """Implements `proxy.usage.Use`: the use of one workspace by one visitor."""
 
     __slots__ = ("bearer", "count", "inner", "visitor", "visitors", "workspace_id")
 
-    def __init__(self, visitors: Visitors, visitor: Visitor, workspace_id: str, inner: Use) -> None:
+    def __init__(self, visitors: CallerCache, visitor: CachedCaller, workspace_id: str, inner: WorkspaceUse) -> None:
         assert visitor.caller is not None, "nobody uses nothing"
         self.visitors = visitors
         self.visitor = visitor
@@ -243,20 +243,20 @@ class VisitorUse:
         self.bearer = f"{visitor.caller.credential_id} {workspace_id}"
         self.count = 0
 
-    def requested(self) -> Tie:
-        return VisitorTie(self, self.inner.requested())
+    def requested(self) -> TrackedConnection:
+        return CallerConnection(self, self.inner.requested())
 
-    def connected(self) -> Tie:
-        return VisitorTie(self, self.inner.connected())
+    def connected(self) -> TrackedConnection:
+        return CallerConnection(self, self.inner.connected())
 
 
-class VisitorTie:
+class CallerConnection:
     """Counts what is open."""
 
     __slots__ = ("_inner", "_use", "carried")
 
-    def __init__(self, use: VisitorUse, inner: Tie) -> None:
-        self._use: VisitorUse | None = use
+    def __init__(self, use: CallerUse, inner: TrackedConnection) -> None:
+        self._use: CallerUse | None = use
         self._inner = inner
         self.carried = inner.carried
         use.count += 1

@@ -12,10 +12,10 @@ from typing import cast
 import structlog
 
 from torpor.proxy.body import Body
-from torpor.proxy.connection_limits import Place
-from torpor.proxy.connections import GOING_AWAY, Traffic
-from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.outcomes import Outcome
+from torpor.proxy.connection_limits import ConnectionSlot
+from torpor.proxy.connections import GOING_AWAY, Connections
+from torpor.proxy.gate import Forward, Reply, Verdict
+from torpor.proxy.outcomes import RequestOutcome
 from torpor.proxy.replies import BROKEN, FULL, SLOW_BODY, STOPPING, TOO_MANY, count, refused, render
 from torpor.proxy.request_head import (
     END,
@@ -23,19 +23,19 @@ from torpor.proxy.request_head import (
     UNTIL_CLOSE,
     BadHead,
     Framing,
-    Head,
-    Origin,
+    RequestHead,
+    RequestOrigin,
+    forwarded_head,
     head_ends,
+    next_forwarded_head,
     parse,
     parse_next,
-    pass_next_on,
-    pass_on,
 )
-from torpor.proxy.response_head import AnswerHead
-from torpor.proxy.timeouts import MOST_HELD_BYTES, READ_AGAIN_BYTES, REMEMBERED_BYTES, Patience
+from torpor.proxy.response_head import ResponseHead
+from torpor.proxy.timeouts import MOST_HELD_BYTES, READ_AGAIN_BYTES, REMEMBERED_BYTES, ProxyTimeouts
 from torpor.proxy.tunnel import Tunnel
-from torpor.proxy.upstream_connection import Upstream, reset, say_no_more
-from torpor.proxy.usage import UNWATCHED, Tie
+from torpor.proxy.upstream_connection import Upstream, close_write_half, reset
+from torpor.proxy.usage import UNWATCHED, TrackedConnection
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ _LONGEST_CLOSING = 15
 _HALF_CLOSED = getattr(select, "POLLRDHUP", 0)
 
 
-class Stage(Enum):
+class ConnectionStage(Enum):
     """How far it has come."""
 
     WAITING = auto()
@@ -64,7 +64,7 @@ class Stage(Enum):
     OVER = auto()
 
 
-class Client(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_arrived",
         "_asking",
@@ -100,22 +100,22 @@ class Client(asyncio.Protocol):
         "wants_upgrade",
     )
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: Connections) -> None:
         self._traffic = traffic
         self._transport: asyncio.Transport
         self._peer = ""
-        self._origin = Origin("")
+        self._origin = RequestOrigin("")
         self._is_trusted = False
         self._is_new = True
         self._is_refused = False
-        self._place: Place | None = None
-        self._stage = Stage.WAITING
+        self._place: ConnectionSlot | None = None
+        self._stage = ConnectionStage.WAITING
         self._since = self.moved_at = traffic.now()
         self._arrived = b""
         """Bytes that nobody has looked at, or not to their end."""
         self._searched = 0
         self._raw = b""
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
         self._is_last = False
         self._framing: Framing = NO_BODY
         self._may_reuse = False
@@ -131,12 +131,12 @@ class Client(asyncio.Protocol):
         """It does not take what it is sent."""
         self._is_paused = False
         self._asking: asyncio.Future[Verdict] | asyncio.Future[Upstream] | None = None
-        self._passing: Pass | None = None
+        self._passing: Forward | None = None
         self._message = b""
         """The head as it goes on."""
-        self._said: tuple[Head, Origin, bool] | None = None
+        self._said: tuple[RequestHead, RequestOrigin, bool] | None = None
         """What that is made of: asked the same again, it need not be made again."""
-        self._tie: Tie = UNWATCHED
+        self._tie: TrackedConnection = UNWATCHED
         self._upstream: Upstream | None = None
         self.has_begun_answer = False
         self.wants_upgrade = False
@@ -150,7 +150,7 @@ class Client(asyncio.Protocol):
         traffic.arrived(self)
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if peer else "0.0.0.0"  # noqa: S104 - it has gone already
-        self._origin = Origin(self._peer)
+        self._origin = RequestOrigin(self._peer)
         self._is_trusted = traffic.trust.believes(self._peer)
         if not self._may_come_in():
             return
@@ -179,7 +179,7 @@ class Client(asyncio.Protocol):
         self._is_new = False
         places = self._traffic.places
         if places.answering >= places.limits.answered:
-            self._stage = Stage.OVER
+            self._stage = ConnectionStage.OVER
             self._transport.abort()
             return
         self._is_refused = True
@@ -189,11 +189,11 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.moved_at = self._traffic.now()
         match self._stage:
-            case Stage.WAITING if not self._is_choked:
+            case ConnectionStage.WAITING if not self._is_choked:
                 self._take_head(self._arrived + data if self._arrived else data)
-            case Stage.UNDER_WAY if self._body is not None:
+            case ConnectionStage.UNDER_WAY if self._body is not None:
                 self._take_body(data)
-            case Stage.CLOSING | Stage.OVER:
+            case ConnectionStage.CLOSING | ConnectionStage.OVER:
                 pass
             case _:
                 # The next request, or the body of one that nobody takes yet: no more of it is read.
@@ -203,14 +203,17 @@ class Client(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._is_half_closed = True
         # Whoever has not sent all of a request waits for no answer; whoever has may have closed only their half.
-        if self._stage in (Stage.WAITING, Stage.CLOSING, Stage.OVER):
+        if self._stage in (ConnectionStage.WAITING, ConnectionStage.CLOSING, ConnectionStage.OVER):
             return False
         return self._body is None or bool(self._arrived)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._stage not in (Stage.WAITING, Stage.CLOSING, Stage.OVER) and not self.has_begun_answer:
-            count(Outcome.CLIENT_GONE)
-        self._stage = Stage.OVER
+        if (
+            self._stage not in (ConnectionStage.WAITING, ConnectionStage.CLOSING, ConnectionStage.OVER)
+            and not self.has_begun_answer
+        ):
+            count(RequestOutcome.CLIENT_GONE)
+        self._stage = ConnectionStage.OVER
         self._no_newcomer()
         self._let_go()
         self._leave_place()
@@ -228,12 +231,14 @@ class Client(asyncio.Protocol):
         self.moved_at = self._traffic.now()
         if self._upstream is not None:
             self._upstream.read_on(True)
-        elif self._stage is Stage.WAITING and self._arrived:
+        elif self._stage is ConnectionStage.WAITING and self._arrived:
             self._next()
 
     def read_on(self) -> None:
         """Or do not: for as long as there are bytes that have no place to go."""
-        is_held = bool(self._arrived) and (self._stage not in (Stage.WAITING, Stage.CLOSING) or self._is_choked)
+        is_held = bool(self._arrived) and (
+            self._stage not in (ConnectionStage.WAITING, ConnectionStage.CLOSING) or self._is_choked
+        )
         is_held = is_held or (self._upstream is not None and self._upstream.is_choked)
         if is_held is self._is_paused or self._is_half_closed:
             return
@@ -280,7 +285,7 @@ class Client(asyncio.Protocol):
             self._is_new = False
             self._traffic.newcomers.pop(self, None)
 
-    def _judge(self, head: Head) -> None:
+    def _judge(self, head: RequestHead) -> None:
         if head is not self._head:
             self._head = head
             self._is_last = head.closes
@@ -302,10 +307,10 @@ class Client(asyncio.Protocol):
         except Exception:
             log.exception("cannot_judge", host=head.host)
             verdict = BROKEN
-        if type(verdict) is Pass or isinstance(verdict, (Pass, Reply)):
+        if type(verdict) is Forward or isinstance(verdict, (Forward, Reply)):
             self._follow(verdict)
             return
-        self._stage = Stage.JUDGED
+        self._stage = ConnectionStage.JUDGED
         self.read_on()
         asking = asyncio.ensure_future(verdict)
         self._asking = asking
@@ -319,7 +324,7 @@ class Client(asyncio.Protocol):
         if error is not None:
             log.error("cannot_judge", exc_info=error)
         self.moved_at = self._traffic.now()
-        if self._stage is Stage.JUDGED:
+        if self._stage is ConnectionStage.JUDGED:
             self._follow(BROKEN if error is not None else asking.result())
 
     def _follow(self, verdict: Verdict) -> None:
@@ -338,13 +343,13 @@ class Client(asyncio.Protocol):
                 return
         self._connect(verdict)
 
-    def _put_into_words(self, head: Head, to_workspace: bool) -> None:
+    def _put_into_words(self, head: RequestHead, to_workspace: bool) -> None:
         """As it goes on; of what was said last as much is said again as can be."""
         said = self._said
         if said is None or said[0].headers is not head.headers or said[1:] != (self._origin, to_workspace):
-            self._message = pass_on(head, self._origin, to_workspace=to_workspace)
+            self._message = forwarded_head(head, self._origin, to_workspace=to_workspace)
         elif said[0] is not head:
-            self._message = pass_next_on(self._message, head)
+            self._message = next_forwarded_head(self._message, head)
         self._said = (head, self._origin, to_workspace)
 
     def ask_again(self) -> None:
@@ -353,8 +358,8 @@ class Client(asyncio.Protocol):
         self._upstream = None
         self._connect(self._passing)
 
-    def _connect(self, passing: Pass) -> None:
-        self._stage = Stage.CONNECTING
+    def _connect(self, passing: Forward) -> None:
+        self._stage = ConnectionStage.CONNECTING
         self.read_on()
         asking = asyncio.ensure_future(self._traffic.pool.connect(passing.address))
         self._asking = asking
@@ -365,7 +370,7 @@ class Client(asyncio.Protocol):
             return
         self._asking = None
         error = asking.exception()
-        if self._stage is not Stage.CONNECTING:
+        if self._stage is not ConnectionStage.CONNECTING:
             if error is None:
                 asking.result().abandon()
         elif error is None:
@@ -379,7 +384,7 @@ class Client(asyncio.Protocol):
 
     def _ask(self, upstream: Upstream) -> None:
         """Head and what there is of the body, in one write."""
-        self._stage = Stage.UNDER_WAY
+        self._stage = ConnectionStage.UNDER_WAY
         self._upstream = upstream
         if self._is_choked:
             upstream.read_on(False)
@@ -424,12 +429,12 @@ class Client(asyncio.Protocol):
     def has_sent_all(self) -> bool:
         return self._body is None
 
-    def interim(self, answer: AnswerHead) -> None:
+    def interim(self, answer: ResponseHead) -> None:
         # HTTP/1.0 knows of none.
         if self._head is not None and self._head.version == b"HTTP/1.1":
             self.write(answer.render())
 
-    def begin_answer(self, answer: AnswerHead, framing: Framing) -> bool:
+    def begin_answer(self, answer: ResponseHead, framing: Framing) -> bool:
         """Whether it is the last on this connection."""
         passing = self._passing
         assert passing is not None
@@ -456,7 +461,7 @@ class Client(asyncio.Protocol):
         if self._closes or ((self._is_half_closed or self._traffic.is_draining) and not self._arrived):
             self._close()
             return
-        self._stage = Stage.WAITING
+        self._stage = ConnectionStage.WAITING
         self._since = self.moved_at
         if self._arrived:
             # One after the other, and whoever takes no answer gets no other.
@@ -466,7 +471,7 @@ class Client(asyncio.Protocol):
             self.read_on()
 
     def _next(self) -> None:
-        if self._stage is Stage.WAITING and self._arrived and not self._is_choked:
+        if self._stage is ConnectionStage.WAITING and self._arrived and not self._is_choked:
             data, self._arrived = self._arrived, b""
             self._take_head(data)
             self.read_on()
@@ -479,7 +484,7 @@ class Client(asyncio.Protocol):
         log.warning("no_answer", host=head.host, error=why)
         self._reply(passing.sorry)
 
-    def switch(self, upstream: Upstream, answer: AnswerHead, rest: bytes) -> None:
+    def switch(self, upstream: Upstream, answer: ResponseHead, rest: bytes) -> None:
         """From here on it is a wire."""
         passing, head = self._passing, self._head
         assert passing is not None
@@ -487,9 +492,9 @@ class Client(asyncio.Protocol):
         tie = passing.use.connected()
         self._tie.closed()
         self._tie = UNWATCHED
-        count(Outcome.TUNNEL)
+        count(RequestOutcome.TUNNEL)
         self._transport.write(answer.render())
-        self._stage = Stage.OVER
+        self._stage = ConnectionStage.OVER
         self._upstream = None
         place, self._place = self._place, None
         tunnel = Tunnel(
@@ -539,14 +544,14 @@ class Client(asyncio.Protocol):
     def _close(self) -> None:
         # It can make no room any more, and must not stand before those that can.
         self._no_newcomer()
-        self._stage = Stage.CLOSING
+        self._stage = ConnectionStage.CLOSING
         self._since = self._traffic.now()
         if self._body is None and not self._arrived and not self._lingers:
             self._transport.close()
             return
         # Closing on somebody who still sends would destroy the answer on its way.
         self._arrived = b""
-        say_no_more(self._transport)
+        close_write_half(self._transport)
         self.read_on()
 
     def _let_go(self) -> None:
@@ -571,7 +576,7 @@ class Client(asyncio.Protocol):
     def cut(self) -> None:
         """What it has got is not all, and it shall notice."""
         self._let_go()
-        self._stage = Stage.OVER
+        self._stage = ConnectionStage.OVER
         reset(self._transport)
 
     # ── what the front asks ──
@@ -580,26 +585,26 @@ class Client(asyncio.Protocol):
     def bearer(self) -> str | None:
         return self._passing.bearer if self._passing is not None else None
 
-    def look(self, now: float, patience: Patience) -> None:
+    def look(self, now: float, patience: ProxyTimeouts) -> None:
         silent_s = now - self.moved_at
         if self._is_paused and self._has_gone(silent_s > patience.half_closed_s):
             self.abort()
             return
         match self._stage:
-            case Stage.WAITING:
+            case ConnectionStage.WAITING:
                 self._look_at_waiting(now, patience)
-            case Stage.JUDGED | Stage.CONNECTING:
+            case ConnectionStage.JUDGED | ConnectionStage.CONNECTING:
                 if self._is_half_closed and silent_s > patience.half_closed_s:
                     self.abort()
-            case Stage.UNDER_WAY:
+            case ConnectionStage.UNDER_WAY:
                 self._look_at_exchange(silent_s, patience)
-            case Stage.CLOSING:
+            case ConnectionStage.CLOSING:
                 has_more = self._transport.get_write_buffer_size() > 0
                 limit_s = patience.slow_s if has_more else patience.linger_s
                 closing_s = now - self._since
                 if min(closing_s, silent_s) > limit_s or closing_s > _LONGEST_CLOSING * limit_s:
                     self.abort()
-            case Stage.OVER:
+            case ConnectionStage.OVER:
                 pass
 
     def _has_gone(self, is_silent: bool) -> bool:
@@ -608,7 +613,7 @@ class Client(asyncio.Protocol):
         asked.register(self._transport.get_extra_info("socket").fileno(), _HALF_CLOSED if is_silent else 0)
         return bool(asked.poll(0))
 
-    def _look_at_waiting(self, now: float, patience: Patience) -> None:
+    def _look_at_waiting(self, now: float, patience: ProxyTimeouts) -> None:
         waited_s = now - self._since
         if self._is_choked:
             if now - self.moved_at > patience.slow_s:
@@ -622,7 +627,7 @@ class Client(asyncio.Protocol):
             # A browser's spare connection, opened for a request that never came.
             self._transport.close()
 
-    def _look_at_exchange(self, silent_s: float, patience: Patience) -> None:
+    def _look_at_exchange(self, silent_s: float, patience: ProxyTimeouts) -> None:
         passing, upstream = self._passing, self._upstream
         assert passing is not None
         assert upstream is not None
@@ -644,7 +649,7 @@ class Client(asyncio.Protocol):
     def make_room(self) -> None:
         """For somebody who may ask sooner."""
         self._no_newcomer()
-        if self._stage is Stage.WAITING:
+        if self._stage is ConnectionStage.WAITING:
             self._reply(TOO_MANY, closes=True)
         else:
             self.abort()
@@ -654,22 +659,22 @@ class Client(asyncio.Protocol):
         return self._is_new
 
     def give_way(self) -> bool:
-        if self._stage is not Stage.WAITING or self._is_choked:
+        if self._stage is not ConnectionStage.WAITING or self._is_choked:
             return False
         self._no_newcomer()
-        self._stage = Stage.OVER
+        self._stage = ConnectionStage.OVER
         self._leave_place()
         self._transport.abort()
         return True
 
     def drain(self) -> None:
-        if self._stage is Stage.WAITING and not self._arrived:
+        if self._stage is ConnectionStage.WAITING and not self._arrived:
             self._transport.close()
 
     def end(self, code: int) -> None:
-        if self._stage in (Stage.JUDGED, Stage.CONNECTING) and code == GOING_AWAY:
+        if self._stage in (ConnectionStage.JUDGED, ConnectionStage.CONNECTING) and code == GOING_AWAY:
             self._reply(STOPPING, closes=True)
-        elif self._stage is not Stage.CLOSING:
+        elif self._stage is not ConnectionStage.CLOSING:
             self.cut()
 
     def abort(self) -> None:

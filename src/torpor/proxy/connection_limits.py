@@ -19,8 +19,8 @@ import structlog
 
 from torpor import metrics
 from torpor.proxy.gate import Reply
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.replies import said
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.replies import text_reply
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ def descriptor_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-class Holder(Protocol):
+class SlotHolder(Protocol):
     """A connection that counts for an address."""
 
     @property
@@ -72,13 +72,13 @@ class Holder(Protocol):
         ...
 
 
-class Place:
+class ConnectionSlot:
     """What one connection, or one request of a trusted proxy, counts for."""
 
     __slots__ = ("_among", "address", "holder")
 
-    def __init__(self, among: "Places", address: str, holder: Holder) -> None:
-        self._among: Places | None = among
+    def __init__(self, among: "ConnectionLimiter", address: str, holder: SlotHolder) -> None:
+        self._among: ConnectionLimiter | None = among
         self.address = address
         self.holder = holder
 
@@ -88,12 +88,12 @@ class Place:
             among.left(self)
 
 
-class Places:
+class ConnectionLimiter:
     """The connections of each address, the oldest first."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._taken: dict[str, dict[Place, None]] = {}
+        self._taken: dict[str, dict[ConnectionSlot, None]] = {}
         self._logged_at: dict[str, float] = {}
         self.answering = 0
         """How many are being told that there are too many."""
@@ -101,7 +101,7 @@ class Places:
     def __len__(self) -> int:
         return sum(map(len, self._taken.values()))
 
-    def take(self, address: str, holder: Holder, now: float) -> Place | None:
+    def take(self, address: str, holder: SlotHolder, now: float) -> ConnectionSlot | None:
         """A place for one more of this address; None: it has too many, and each has a request under way."""
         group = address_group(address)
         taken = self._taken.get(group)
@@ -109,18 +109,18 @@ class Places:
             self._report("address", group, now)
             if not self._make_room(taken):
                 return None
-        place = Place(self, group, holder)
+        place = ConnectionSlot(self, group, holder)
         # Looked up again: the only one of them may have made room.
         self._taken.setdefault(group, {})[place] = None
         return place
 
-    def left(self, place: Place) -> None:
+    def left(self, place: ConnectionSlot) -> None:
         taken = self._taken[place.address]
         del taken[place]
         if not taken:
             del self._taken[place.address]
 
-    def has_total(self, count: int, newcomers: Iterator[Holder], now: float) -> bool:
+    def has_total(self, count: int, newcomers: Iterator[SlotHolder], now: float) -> bool:
         """Whether one more fits beside so many others; the oldest newcomer is closed for it, else one without a request of the
         address that has the most."""
         if count < self.limits.total:
@@ -131,16 +131,16 @@ class Places:
             return oldest.give_way()
         return self._make_room(max(self._taken.values(), key=len, default={}))
 
-    def _make_room(self, taken: dict[Place, None]) -> bool:
+    def _make_room(self, taken: dict[ConnectionSlot, None]) -> bool:
         holders = [place.holder for place in taken]
         newcomers = (holder for holder in holders if holder.is_newcomer)
         others = (holder for holder in holders if not holder.is_newcomer)
         return any(holder.give_way() for among in (newcomers, others) for holder in among)
 
     def too_many(self) -> Reply:
-        return said(
+        return text_reply(
             HTTPStatus.TOO_MANY_REQUESTS,
-            Outcome.TOO_MANY,
+            RequestOutcome.TOO_MANY,
             f"Your address has {self.limits.per_address} connections open, which is the limit. "
             "Close some, or try again later. The setting connections_per_address changes it.",
             (b"Retry-After", b"5"),

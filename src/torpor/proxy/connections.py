@@ -4,10 +4,10 @@ import asyncio
 from typing import Protocol
 
 from torpor import metrics
-from torpor.proxy.connection_limits import ConnectionLimits, Holder, Places
-from torpor.proxy.forwarded import Trust
+from torpor.proxy.connection_limits import ConnectionLimiter, ConnectionLimits, SlotHolder
+from torpor.proxy.forwarded import TrustedProxies
 from torpor.proxy.gate import Gate
-from torpor.proxy.timeouts import Patience
+from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.upstream_pool import Pool
 
 # What a WebSocket is told at its end.
@@ -15,7 +15,7 @@ GOING_AWAY = 1001
 NOT_ALLOWED = 1008
 
 
-class Guest(Protocol):
+class OpenConnection(Protocol):
     """A client's connection, whatever is spoken on it."""
 
     @property
@@ -23,7 +23,7 @@ class Guest(Protocol):
         """Whose right it goes by now."""
         ...
 
-    def look(self, now: float, patience: Patience) -> None:
+    def look(self, now: float, patience: ProxyTimeouts) -> None:
         """End it if its time is over."""
         ...
 
@@ -38,7 +38,7 @@ class Guest(Protocol):
     def abort(self) -> None: ...
 
 
-class Newcomer(Guest, Holder, Protocol):
+class NewConnection(OpenConnection, SlotHolder, Protocol):
     """Has not sent a whole head yet."""
 
     def make_room(self) -> None:
@@ -46,28 +46,28 @@ class Newcomer(Guest, Holder, Protocol):
         ...
 
 
-class Traffic:
-    def __init__(self, gate: Gate, trust: Trust, patience: Patience, limits: ConnectionLimits) -> None:
+class Connections:
+    def __init__(self, gate: Gate, trust: TrustedProxies, patience: ProxyTimeouts, limits: ConnectionLimits) -> None:
         loop = asyncio.get_running_loop()
         self.gate = gate
         self.trust = trust
         self.patience = patience
         self.pool = Pool(patience)
-        self.places = Places(limits)
-        self.guests: set[Guest] = set()
-        self.newcomers: dict[Newcomer, None] = {}
+        self.places = ConnectionLimiter(limits)
+        self.guests: set[OpenConnection] = set()
+        self.newcomers: dict[NewConnection, None] = {}
         """Who have not sent a whole head yet, the oldest first."""
         self.is_draining = False
         self.now = loop.time
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
-    def arrived(self, guest: Guest) -> None:
+    def arrived(self, guest: OpenConnection) -> None:
         self.guests.add(guest)
         self._is_empty.clear()
         metrics.proxy_connections.inc()
 
-    def left(self, guest: Guest) -> None:
+    def left(self, guest: OpenConnection) -> None:
         if guest in self.guests:
             self.guests.remove(guest)
             metrics.proxy_connections.dec()

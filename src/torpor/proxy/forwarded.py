@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
 from torpor.domain.errors import Refused
-from torpor.proxy.request_head import Head, Origin
+from torpor.proxy.request_head import RequestHead, RequestOrigin
 
 _SCHEMES = frozenset({b"http", b"https"})
 
 
-class Trust:
+class TrustedProxies:
     """Of the proxies before this one that are named, X-Forwarded-For and -Proto are believed; of nobody else."""
 
     def __init__(self, trusted: Sequence[str]) -> None:
@@ -25,7 +25,7 @@ class Trust:
             return False
         return any(address in network for network in self._networks)
 
-    def origin(self, head: Head, peer: str) -> Origin:
+    def origin(self, head: RequestHead, peer: str) -> RequestOrigin:
         """Of a request that somebody passed on who is believed: the last hop that is not."""
         client = peer
         for hop in reversed(b",".join(head.values(b"x-forwarded-for")).split(b",")):
@@ -38,4 +38,4 @@ class Trust:
                 break
         schemes = head.values(b"x-forwarded-proto")
         scheme = schemes[-1].rpartition(b",")[2].strip().lower() if schemes else b"http"
-        return Origin(client, scheme if scheme in _SCHEMES else b"http")
+        return RequestOrigin(client, scheme if scheme in _SCHEMES else b"http")

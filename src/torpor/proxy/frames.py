@@ -18,12 +18,12 @@ _LONGEST_SHORT_FRAME_BYTES = 2 + _MASK_BYTES + 125
 _LONGEST_PAYLOAD_BYTES = 1 << 63
 
 
-def goodbye(code: int, *, is_masked: bool = False) -> bytes:
+def close_frame(code: int, *, is_masked: bool = False) -> bytes:
     """A frame that closes a WebSocket. What a client sends is masked; with zeros, which hide nothing and need not."""
     return (b"\x88\x82\x00\x00\x00\x00" if is_masked else b"\x88\x02") + code.to_bytes(2)
 
 
-class Carriage(Protocol):
+class StreamParser(Protocol):
     @property
     def is_between(self) -> bool:
         """Whether a frame of our own could stand here."""
@@ -34,7 +34,7 @@ class Carriage(Protocol):
         ...
 
 
-class Bytes:
+class RawStreamParser:
     """A protocol that we do not know: every byte counts."""
 
     is_between = False
@@ -43,7 +43,7 @@ class Bytes:
         return bool(piece)
 
 
-class Frames:
+class WebSocketParser:
     """One direction of a WebSocket, in pieces of any size."""
 
     __slots__ = ("_header", "_is_data", "_is_lost", "_left")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from torpor.ports import Address
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import Head, Header
-from torpor.proxy.usage import UNWATCHED, Use
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import Header, RequestHead
+from torpor.proxy.usage import UNWATCHED, WorkspaceUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,34 +19,34 @@ class Reply:
     """The proxy answers by itself."""
 
     status: int
-    outcome: Outcome
+    outcome: RequestOutcome
     headers: tuple[Header, ...] = ()
     """But for Content-Length, Date and Connection, which are the front's."""
     body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Forward:
     """It goes on to this address."""
 
     address: Address
-    outcome: Outcome
+    outcome: RequestOutcome
     sorry: Reply
     """What is said when nobody answers there."""
     too_late: Reply
     """What is said when an answer does not begin in time."""
     to_workspace: bool = True
     """Platform cookies and tokens are taken out, and nothing that speaks as the platform comes back."""
-    use: Use = UNWATCHED
+    use: WorkspaceUse = UNWATCHED
     bearer: str | None = None
     """Whose right it is by: `Front.cut(bearer)` ends whatever goes by it."""
 
 
-Verdict: TypeAlias = Pass | Reply
+Verdict: TypeAlias = Forward | Reply
 
 
 class Gate(Protocol):
-    def judge(self, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
+    def judge(self, head: RequestHead, client: str) -> Verdict | Awaitable[Verdict]:
         """What becomes of a request with this (strictly read) head from this address. Never raises; an awaitable may be
         cancelled when the client hangs up."""
         ...

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
-from torpor.domain.hostnames import Hosts, ToNobody, ToPlatform, ToWorkspace
+from torpor.domain.hostnames import Hosts, PlatformHost, UnknownHost, WorkspaceHost
 from torpor.ports import Address
 from torpor.proxy import pages
-from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.limit_page import MakingRoom
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import Head
+from torpor.proxy.gate import Forward, Reply, Verdict
+from torpor.proxy.limit_page import LimitPage
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import RequestHead
 from torpor.proxy.sign_in_cookie import OWN_PATHS
-from torpor.proxy.workspace_gate import House
+from torpor.proxy.workspace_gate import WorkspaceGate
 
 HOSTS_KNOWN = 4096
 # What concerns the process that is asked, whoever else serves the API.
@@ -21,7 +21,7 @@ OF_THIS_PROCESS = (b"/health", b"/metrics")
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
+class PlatformAddress:
     """Where the API and the dashboard are."""
 
     here: Address
@@ -35,43 +35,43 @@ class Platform:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class GateHandlers:
     """What is behind the gate once it is open."""
 
-    house: House
-    room: MakingRoom
+    house: WorkspaceGate
+    room: LimitPage
 
 
-class Gatekeeper:
+class HostRouter:
     """Implements `proxy.gate.Gate`. It answers before there is anything behind it."""
 
-    def __init__(self, hosts: Hosts, platform: Platform, *, has_workspaces: bool = True) -> None:
-        self.inside: Inside | None = None
+    def __init__(self, hosts: Hosts, platform: PlatformAddress, *, has_workspaces: bool = True) -> None:
+        self.inside: GateHandlers | None = None
         self._hosts = hosts
         self._platform = platform
         self._has_workspaces = has_workspaces
         self._destination = lru_cache(maxsize=HOSTS_KNOWN)(hosts.destination)
-        self._ways: dict[tuple[Address, bool], Pass] = {}
+        self._ways: dict[tuple[Address, bool], Forward] = {}
 
-    def judge(self, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
+    def judge(self, head: RequestHead, client: str) -> Verdict | Awaitable[Verdict]:
         where = self._destination(head.host)
         match where:
-            case ToWorkspace():
+            case WorkspaceHost():
                 if self.inside is None:
                     return self._closed(where, head)
                 return self.inside.house.judge(where, head, client)
-            case ToPlatform():
+            case PlatformHost():
                 return self._to_platform(head, client)
-            case ToNobody(host):
+            case UnknownHost(host):
                 return pages.reply(pages.misdirected(host, self._hosts), as_html=head.wants_html)
             case _:
                 assert_never(where)
 
-    def _closed(self, where: ToWorkspace, head: Head) -> Reply:
-        notice = pages.cannot_tell(where.name) if self._has_workspaces else pages.not_from_here(where.name)
+    def _closed(self, where: WorkspaceHost, head: RequestHead) -> Reply:
+        notice = pages.lookup_unavailable_page(where.name) if self._has_workspaces else pages.not_from_here(where.name)
         return pages.reply(notice, as_html=head.wants_html)
 
-    def _to_platform(self, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
+    def _to_platform(self, head: RequestHead, client: str) -> Verdict | Awaitable[Verdict]:
         if head.is_upgrade and head.is_cross_site:
             return pages.reply(pages.cross_site(), as_html=False)
         if self.inside is not None and head.target.startswith(OWN_PATHS):
@@ -79,9 +79,9 @@ class Gatekeeper:
         address = self._platform.address(head.target)
         way = self._ways.get((address, head.wants_html))
         if way is None:
-            way = self._ways[address, head.wants_html] = Pass(
+            way = self._ways[address, head.wants_html] = Forward(
                 address,
-                Outcome.PLATFORM,
+                RequestOutcome.PLATFORM,
                 sorry=pages.reply(pages.no_platform(), as_html=head.wants_html),
                 too_late=pages.reply(pages.no_platform(504), as_html=head.wants_html),
                 to_workspace=False,

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from torpor.accounts import Caller
-from torpor.domain.access import NEEDS, Access, Deed, access
-from torpor.domain.hostnames import Hosts, ToWorkspace
+from torpor.domain.access import NEEDS, Access, Permission, access
+from torpor.domain.hostnames import Hosts, WorkspaceHost
 from torpor.domain.records import Workspace
-from torpor.proxy.readiness import Standing
-from torpor.proxy.request_head import Head
+from torpor.proxy.readiness import Readiness
+from torpor.proxy.request_head import RequestHead
 
 
-class Who(Enum):
+class CallerAccess(Enum):
     NOBODY = auto()
     """Has not shown who they are, or not by anything that is good here."""
     NOT_FOR_THIS = auto()
@@ -27,7 +27,7 @@ class Who(Enum):
     MAY_USE = auto()
 
 
-class What(Enum):
+class RequestKind(Enum):
     NAVIGATION = auto()
     """Somebody's browser goes there."""
     SUBREQUEST = auto()
@@ -38,7 +38,7 @@ class What(Enum):
     """Whatever comes with a token."""
 
 
-class Answer(Enum):
+class KnockAnswer(Enum):
     FORWARD = auto()
     SIGN_IN = auto()
     """Go and show who you are, then come back."""
@@ -54,78 +54,78 @@ class Answer(Enum):
     REFUSE_503 = auto()
 
 
-def _row(**cells: Answer) -> Mapping[Standing, Answer]:
-    return {Standing[name]: answer for name, answer in cells.items()}
+def _row(**cells: KnockAnswer) -> Mapping[Readiness, KnockAnswer]:
+    return {Readiness[name]: answer for name, answer in cells.items()}
 
 
-def _always(answer: Answer) -> Mapping[Standing, Answer]:
-    return dict.fromkeys(Standing, answer)
+def _always(answer: KnockAnswer) -> Mapping[Readiness, KnockAnswer]:
+    return dict.fromkeys(Readiness, answer)
 
 
-KNOCK: Mapping[Who, Mapping[What, Mapping[Standing, Answer]]] = {
-    Who.NOBODY: {
-        What.NAVIGATION: _always(Answer.SIGN_IN),
-        What.SUBREQUEST: _always(Answer.REFUSE_401),
-        What.UPGRADE: _always(Answer.REFUSE_401),
-        What.PROGRAM: _always(Answer.REFUSE_401),
+KNOCK: Mapping[CallerAccess, Mapping[RequestKind, Mapping[Readiness, KnockAnswer]]] = {
+    CallerAccess.NOBODY: {
+        RequestKind.NAVIGATION: _always(KnockAnswer.SIGN_IN),
+        RequestKind.SUBREQUEST: _always(KnockAnswer.REFUSE_401),
+        RequestKind.UPGRADE: _always(KnockAnswer.REFUSE_401),
+        RequestKind.PROGRAM: _always(KnockAnswer.REFUSE_401),
     },
-    Who.NOT_FOR_THIS: dict.fromkeys(What, _always(Answer.REFUSE_403)),
-    Who.STRANGER: dict.fromkeys(What, _always(Answer.NOT_THERE)),
-    Who.MAY_USE: {
-        What.NAVIGATION: _row(
-            READY=Answer.FORWARD,
-            WAKING=Answer.SHOW,
-            ASLEEP=Answer.WAKE_AND_SHOW,
-            ERROR=Answer.SHOW,
-            DELETED=Answer.SHOW,
-            UNKNOWN=Answer.NOT_THERE,
+    CallerAccess.NOT_FOR_THIS: dict.fromkeys(RequestKind, _always(KnockAnswer.REFUSE_403)),
+    CallerAccess.STRANGER: dict.fromkeys(RequestKind, _always(KnockAnswer.NOT_THERE)),
+    CallerAccess.MAY_USE: {
+        RequestKind.NAVIGATION: _row(
+            READY=KnockAnswer.FORWARD,
+            WAKING=KnockAnswer.SHOW,
+            ASLEEP=KnockAnswer.WAKE_AND_SHOW,
+            ERROR=KnockAnswer.SHOW,
+            DELETED=KnockAnswer.SHOW,
+            UNKNOWN=KnockAnswer.NOT_THERE,
         ),
-        What.SUBREQUEST: _row(
-            READY=Answer.FORWARD,
-            WAKING=Answer.REFUSE_503,
-            ASLEEP=Answer.REFUSE_503,
-            ERROR=Answer.REFUSE_503,
-            DELETED=Answer.REFUSE_503,
-            UNKNOWN=Answer.NOT_THERE,
+        RequestKind.SUBREQUEST: _row(
+            READY=KnockAnswer.FORWARD,
+            WAKING=KnockAnswer.REFUSE_503,
+            ASLEEP=KnockAnswer.REFUSE_503,
+            ERROR=KnockAnswer.REFUSE_503,
+            DELETED=KnockAnswer.REFUSE_503,
+            UNKNOWN=KnockAnswer.NOT_THERE,
         ),
-        What.UPGRADE: _row(
-            READY=Answer.FORWARD,
-            WAKING=Answer.HOLD,
-            ASLEEP=Answer.REFUSE_503,
-            ERROR=Answer.REFUSE_503,
-            DELETED=Answer.REFUSE_503,
-            UNKNOWN=Answer.NOT_THERE,
+        RequestKind.UPGRADE: _row(
+            READY=KnockAnswer.FORWARD,
+            WAKING=KnockAnswer.HOLD,
+            ASLEEP=KnockAnswer.REFUSE_503,
+            ERROR=KnockAnswer.REFUSE_503,
+            DELETED=KnockAnswer.REFUSE_503,
+            UNKNOWN=KnockAnswer.NOT_THERE,
         ),
-        What.PROGRAM: _row(
-            READY=Answer.FORWARD,
-            WAKING=Answer.HOLD,
-            ASLEEP=Answer.WAKE_AND_HOLD,
-            ERROR=Answer.SHOW,
-            DELETED=Answer.SHOW,
-            UNKNOWN=Answer.NOT_THERE,
+        RequestKind.PROGRAM: _row(
+            READY=KnockAnswer.FORWARD,
+            WAKING=KnockAnswer.HOLD,
+            ASLEEP=KnockAnswer.WAKE_AND_HOLD,
+            ERROR=KnockAnswer.SHOW,
+            DELETED=KnockAnswer.SHOW,
+            UNKNOWN=KnockAnswer.NOT_THERE,
         ),
     },
 }
 
 
-def answer(who: Who, what: What, stands: Standing) -> Answer:
+def answer(who: CallerAccess, what: RequestKind, stands: Readiness) -> KnockAnswer:
     return KNOCK[who][what][stands]
 
 
-def who(caller: Caller | None, workspace: Workspace | None) -> Who:
+def caller_access(caller: Caller | None, workspace: Workspace | None) -> CallerAccess:
     """`workspace`: what bears the name, if anything does."""
-    needs_access, needs_scope = NEEDS[Deed.OPEN]
+    needs_access, needs_scope = NEEDS[Permission.OPEN]
     if caller is None:
-        return Who.NOBODY
+        return CallerAccess.NOBODY
     if needs_scope not in caller.scopes:
-        return Who.NOT_FOR_THIS
+        return CallerAccess.NOT_FOR_THIS
     if workspace is None:
         # A door is for one workspace, and it is not for this one.
-        return Who.NOBODY if caller.workspace_id is not None else Who.STRANGER
+        return CallerAccess.NOBODY if caller.workspace_id is not None else CallerAccess.STRANGER
     if caller.workspace_id is not None and caller.workspace_id != workspace.id:
-        return Who.NOBODY
+        return CallerAccess.NOBODY
     has = access(workspace, caller.user.username, is_admin=caller.is_admin)
-    return Who.MAY_USE if has >= needs_access and has is not Access.NONE else Who.STRANGER
+    return CallerAccess.MAY_USE if has >= needs_access and has is not Access.NONE else CallerAccess.STRANGER
 
 
 # ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +138,7 @@ COOKIES_TRIED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class KnockHeaders:
     """What the headers tell of who asks, and how."""
 
     token: str | None = None
@@ -155,9 +155,9 @@ class Asks:
     """A browser fetches it in case somebody goes there."""
 
 
-def read(head: Head) -> Asks:
+def read_knock_headers(head: RequestHead) -> KnockHeaders:
     origins = head.values(b"origin")
-    return Asks(
+    return KnockHeaders(
         token=_token(head),
         accepts_html=head.wants_html,
         host=head.values(b"host")[0],
@@ -171,12 +171,12 @@ def read(head: Head) -> Asks:
     )
 
 
-def _first(head: Head, name: bytes) -> bytes | None:
+def _first(head: RequestHead, name: bytes) -> bytes | None:
     values = head.values(name)
     return values[0] if values else None
 
 
-def _token(head: Head) -> str | None:
+def _token(head: RequestHead) -> str | None:
     shown = _first(head, b"x-torpor-token")
     if shown is not None:
         return shown.decode("latin-1")
@@ -186,7 +186,7 @@ def _token(head: Head) -> str | None:
     return None
 
 
-def cookies(head: Head, name: bytes) -> tuple[str, ...]:
+def cookies(head: RequestHead, name: bytes) -> tuple[str, ...]:
     """The first few of this name: a page of another host may have set one for the whole domain, and it may come first."""
     shown: dict[str, None] = {}
     for value in head.values(b"cookie"):
@@ -199,31 +199,31 @@ def cookies(head: Head, name: bytes) -> tuple[str, ...]:
     return tuple(shown)[:COOKIES_TRIED]
 
 
-def what(asks: Asks, method: bytes, *, is_upgrade: bool) -> What:
+def request_kind(asks: KnockHeaders, method: bytes, *, is_upgrade: bool) -> RequestKind:
     if asks.token is not None:
-        return What.PROGRAM
+        return RequestKind.PROGRAM
     if is_upgrade:
-        return What.UPGRADE
+        return RequestKind.UPGRADE
     if method not in _SAFE or asks.is_ahead:
-        return What.SUBREQUEST
+        return RequestKind.SUBREQUEST
     if asks.mode is not None:
         goes_there = asks.mode == b"navigate" and asks.dest in (b"document", None)
     else:
         # A browser that does not say: what wants a page, and no page asked for.
         goes_there = asks.accepts_html and asks.origin is None
-    return What.NAVIGATION if goes_there else What.SUBREQUEST
+    return RequestKind.NAVIGATION if goes_there else RequestKind.SUBREQUEST
 
 
-def is_cross_site(asks: Asks, kind: What, to: ToWorkspace, hosts: Hosts) -> bool:
+def is_cross_site(asks: KnockHeaders, kind: RequestKind, to: WorkspaceHost, hosts: Hosts) -> bool:
     """Whether a page of somebody else asks with the cookie of whoever looks at it.
 
     The ports of one workspace may ask each other; to go somewhere by a link is everybody's right.
     """
-    if kind in (What.NAVIGATION, What.PROGRAM):
+    if kind in (RequestKind.NAVIGATION, RequestKind.PROGRAM):
         return False
     if asks.origin is not None:
         return not _is_of(asks.origin, asks.host, to, hosts)
-    if kind is What.UPGRADE or asks.site is None or asks.site in _OWN_SITE:
+    if kind is RequestKind.UPGRADE or asks.site is None or asks.site in _OWN_SITE:
         return False
     # Browsers leave Origin out where nothing can be read of the answer, and a page of another workspace is of the same site.
     page = _PAGE.match(asks.referer.lower()) if asks.referer is not None else None
@@ -236,7 +236,7 @@ _PORT = re.compile(rb":([0-9]{1,5})$")
 _DEFAULT_PORT = {b"http": b"80", b"https": b"443"}
 
 
-def _is_of(origin: bytes, host: bytes, to: ToWorkspace, hosts: Hosts) -> bool:
+def _is_of(origin: bytes, host: bytes, to: WorkspaceHost, hosts: Hosts) -> bool:
     matched = _ORIGIN.fullmatch(origin.lower())
     if matched is None or (hosts.is_secure and matched[1] != b"https"):
         return False
@@ -246,4 +246,4 @@ def _is_of(origin: bytes, host: bytes, to: ToWorkspace, hosts: Hosts) -> bool:
     if (matched[3] or default) != (named[1] if named else default):
         return False
     whose = hosts.destination(matched[2].decode("ascii"))
-    return isinstance(whose, ToWorkspace) and whose.name == to.name
+    return isinstance(whose, WorkspaceHost) and whose.name == to.name

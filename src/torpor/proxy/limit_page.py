@@ -10,23 +10,23 @@ from urllib.parse import quote, urlencode
 
 import structlog
 
-from torpor.accounts import Caller, How
+from torpor.accounts import AuthMethod, Caller
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hostnames import Hosts, is_own_path
 from torpor.domain.names import is_name
 from torpor.domain.records import Workspace
 from torpor.domain.states import Operation, Wish
 from torpor.proxy import pages
-from torpor.proxy.caller_cache import Visitors
+from torpor.proxy.caller_cache import CallerCache
 from torpor.proxy.gate import Reply
-from torpor.proxy.knock import Who, cookies, who
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.pages import Choice, Line, Link, Notice
-from torpor.proxy.readiness import Standing
-from torpor.proxy.request_head import Head
+from torpor.proxy.knock import CallerAccess, caller_access, cookies
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.pages import Line, Notice, PageButton, PageLink
+from torpor.proxy.readiness import Readiness
+from torpor.proxy.request_head import RequestHead
 from torpor.proxy.route_cache import Routes
-from torpor.proxy.sign_in_cookie import LOGO, ROOM, read_query, see
-from torpor.proxy.wake import Stand, Waking
+from torpor.proxy.sign_in_cookie import LOGO, ROOM, read_query, see_other
+from torpor.proxy.wake import WakeService, WorkspaceReadiness
 from torpor.service.wishes import Wishes
 
 log = structlog.get_logger()
@@ -38,7 +38,7 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class For:
+class LimitPageTarget:
     """What the room is for."""
 
     name: str
@@ -53,8 +53,8 @@ class For:
         return urlencode({"workspace": self.name, **port, "back": self.back, **more})
 
 
-class MakingRoom:
-    def __init__(self, hosts: Hosts, wishes: Wishes, *, routes: Routes, visitors: Visitors, waking: Waking) -> None:
+class LimitPage:
+    def __init__(self, hosts: Hosts, wishes: Wishes, *, routes: Routes, visitors: CallerCache, waking: WakeService) -> None:
         self._hosts = hosts
         self._wishes = wishes
         self._routes = routes
@@ -62,7 +62,7 @@ class MakingRoom:
         self._waking = waking
         self._cookie = hosts.session_cookie.encode()
 
-    async def answer(self, head: Head, client: str) -> Reply:
+    async def answer(self, head: RequestHead, client: str) -> Reply:
         try:
             return await self._answer(head, client)
         except Refused as refused:
@@ -75,43 +75,48 @@ class MakingRoom:
             notice = pages.no_platform(503)
         return pages.reply(notice, as_html=head.wants_html)
 
-    async def _answer(self, head: Head, client: str) -> Reply:
+    async def _answer(self, head: RequestHead, client: str) -> Reply:
         path, _, query = head.target.decode("latin-1").partition("?")
         said = read_query(query) or {}
         if path == LOGO:
             return pages.logo()
         wanted = _wanted(said)
         if wanted is None or (head.method, path) not in ((b"GET", ROOM), (b"POST", STOP)):
-            return pages.reply(pages.nothing_here(), as_html=head.wants_html)
+            return pages.reply(pages.no_page(), as_html=head.wants_html)
         caller = await self._caller(head, client)
         if caller is None:
             again = f"{ROOM}?{wanted.query()}"
-            return see(f"{self._hosts.base_url}/?next={quote(again, safe='')}", outcome=Outcome.SIGN_IN)
+            return see_other(f"{self._hosts.base_url}/?next={quote(again, safe='')}", outcome=RequestOutcome.SIGN_IN)
         workspace = await self._routes.find(wanted.name)
-        if workspace is None or who(caller, workspace) is not Who.MAY_USE:
-            return pages.reply(pages.not_there(wanted.name), as_html=head.wants_html)
+        if workspace is None or caller_access(caller, workspace) is not CallerAccess.MAY_USE:
+            return pages.reply(pages.workspace_not_found_page(wanted.name), as_html=head.wants_html)
         if path == STOP:
             if not self._is_from_here(head):
                 return pages.reply(pages.cross_site(), as_html=head.wants_html)
             await self._stop(caller, said.get("stop", ""))
-            return see(wanted.url(self._hosts), outcome=Outcome.GATE)
-        if self._waking.standing(workspace) is not Standing.ASLEEP:
-            return see(wanted.url(self._hosts), outcome=Outcome.GATE)
+            return see_other(wanted.url(self._hosts), outcome=RequestOutcome.GATE)
+        if self._waking.standing(workspace) is not Readiness.ASLEEP:
+            return see_other(wanted.url(self._hosts), outcome=RequestOutcome.GATE)
         return pages.reply(await self._notice(caller, workspace, wanted), as_html=head.wants_html)
 
-    async def _notice(self, caller: Caller, workspace: Workspace, wanted: For) -> Notice:
+    async def _notice(self, caller: Caller, workspace: Workspace, wanted: LimitPageTarget) -> Notice:
         room = await self._wishes.room(caller)
         others = [name for name in room.running if name != workspace.name]
         lines = self._lines(caller, workspace, others, per_user=room.per_user)
         lines += [
-            Choice(name, "Stop it", f"{STOP}?{wanted.query(stop=name)}") for name in others if self._counts(caller, workspace)
+            PageButton(name, "Stop it", f"{STOP}?{wanted.query(stop=name)}")
+            for name in others
+            if self._counts(caller, workspace)
         ]
         return Notice(
             200,
             f"Make room for {workspace.name}",
             tuple(lines),
-            links=(Link(f"Open {workspace.name}", wanted.url(self._hosts)), Link("To the dashboard", self._hosts.base_url)),
-            outcome=Outcome.OVER_LIMIT,
+            links=(
+                PageLink(f"Open {workspace.name}", wanted.url(self._hosts)),
+                PageLink("To the dashboard", self._hosts.base_url),
+            ),
+            outcome=RequestOutcome.OVER_LIMIT,
         )
 
     def _lines(self, caller: Caller, workspace: Workspace, others: Sequence[str], *, per_user: int) -> list[Line]:
@@ -132,29 +137,29 @@ class MakingRoom:
         await self._waking.until(found.name, _has_made_room, within_s=STOPS_WITHIN_S)
         self._waking.ask_anew()
 
-    async def _caller(self, head: Head, client: str) -> Caller | None:
+    async def _caller(self, head: RequestHead, client: str) -> Caller | None:
         for token in cookies(head, self._cookie):
             visitor = self._visitors.known(token) or await self._visitors.ask(token)
-            if visitor.caller is not None and visitor.caller.how is How.SESSION:
+            if visitor.caller is not None and visitor.caller.how is AuthMethod.SESSION:
                 return dataclasses.replace(visitor.caller, came_from=client)
         return None
 
-    def _is_from_here(self, head: Head) -> bool:
+    def _is_from_here(self, head: RequestHead) -> bool:
         """A form of this very page: no other may press its buttons."""
         if any(site != b"same-origin" for site in head.values(b"sec-fetch-site")):
             return False
         return bool(head.values(b"origin")) and not head.is_cross_site
 
 
-def _has_made_room(stand: Stand) -> bool:
+def _has_made_room(stand: WorkspaceReadiness) -> bool:
     found = stand.workspace
     return found is None or not (
         found.desired_state is Wish.RUNNING or found.container_present or found.operation is Operation.STARTING
     )
 
 
-def _wanted(said: dict[str, str]) -> For | None:
+def _wanted(said: dict[str, str]) -> LimitPageTarget | None:
     name, port, back = said.get("workspace", ""), said.get("port"), said.get("back", "/")
     if not is_name(name) or (port is not None and not (_PORT.fullmatch(port) and int(port) < 65536)):
         return None
-    return For(name, None if port is None else int(port), back if is_own_path(back) else "/")
+    return LimitPageTarget(name, None if port is None else int(port), back if is_own_path(back) else "/")

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Outcome(StrEnum):
+class RequestOutcome(StrEnum):
     PLATFORM = "platform"
     """The platform answered."""
     WORKSPACE = "workspace"

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, assert_never
 
 from torpor.domain.hostnames import Hosts
 from torpor.proxy.gate import Reply
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.readiness import Standing
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.readiness import Readiness
 from torpor.proxy.request_head import Header
-from torpor.proxy.wake_progress import Following
+from torpor.proxy.wake_progress import WakeProgress
 
 AGAIN_S = 4
 WAKING_RETRY_S = 2
@@ -32,21 +32,21 @@ MISDIRECTED = 421
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class PageCommand:
     """Something to type."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class OnPage:
+class PageText:
     """Something that is true of the page only."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PageButton:
     """Something to have done by a button."""
 
     words: str
@@ -55,11 +55,11 @@ class Choice:
     """A path of the same host, which is posted to."""
 
 
-Line: TypeAlias = str | Command | OnPage | Choice
+Line: TypeAlias = str | PageCommand | PageText | PageButton
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PageLink:
     words: str
     address: str
     is_main: bool = False
@@ -72,8 +72,8 @@ class Notice:
     status: int
     title: str
     lines: tuple[Line, ...] = ()
-    links: tuple[Link, ...] = ()
-    following: Following | None = None
+    links: tuple[PageLink, ...] = ()
+    following: WakeProgress | None = None
     """The page goes on to tell how the workspace stands, and opens it once it is ready."""
     again_s: int | None = None
     """The page asks how it stands after so long, though it seemed ready."""
@@ -81,38 +81,39 @@ class Notice:
     """The browser goes on by itself after so long: to `go_on_to`, or here again."""
     go_on_to: str | None = None
     retry_s: int | None = None
-    outcome: Outcome = field(kw_only=True)
+    outcome: RequestOutcome = field(kw_only=True)
 
 
 # ── what there is to say ──────────────────────────────────────────────────────────────────────────────────────────────
 
-WAY_OUT: Mapping[Standing, tuple[Line, ...]] = {
-    Standing.READY: (),
-    Standing.WAKING: (),
-    Standing.ASLEEP: ("Wake it with:", Command("torpor start {name}")),
-    Standing.ERROR: ("See why, and the ways out, with:", Command("torpor explain {name}")),
-    Standing.DELETED: ("Have it back with:", Command("torpor undelete {name}")),
-    Standing.UNKNOWN: ("See which there are with:", Command("torpor list")),
+WAY_OUT: Mapping[Readiness, tuple[Line, ...]] = {
+    Readiness.READY: (),
+    Readiness.WAKING: (),
+    Readiness.ASLEEP: ("Wake it with:", PageCommand("torpor start {name}")),
+    Readiness.ERROR: ("See why, and the ways out, with:", PageCommand("torpor explain {name}")),
+    Readiness.DELETED: ("Have it back with:", PageCommand("torpor undelete {name}")),
+    Readiness.UNKNOWN: ("See which there are with:", PageCommand("torpor list")),
 }
-STATUS: Mapping[Standing, int] = dict.fromkeys(Standing, 503) | {Standing.DELETED: 410, Standing.UNKNOWN: 404}
-OUTCOME: Mapping[Standing, Outcome] = dict.fromkeys(Standing, Outcome.ASLEEP) | {
-    Standing.WAKING: Outcome.WAKING,
-    Standing.READY: Outcome.WAKING,
-    Standing.UNKNOWN: Outcome.UNKNOWN,
+STATUS: Mapping[Readiness, int] = dict.fromkeys(Readiness, 503) | {Readiness.DELETED: 410, Readiness.UNKNOWN: 404}
+OUTCOME: Mapping[Readiness, RequestOutcome] = dict.fromkeys(Readiness, RequestOutcome.ASLEEP) | {
+    Readiness.WAKING: RequestOutcome.WAKING,
+    Readiness.READY: RequestOutcome.WAKING,
+    Readiness.UNKNOWN: RequestOutcome.UNKNOWN,
 }
 
 
-def dashboard(hosts: Hosts, name: str) -> Link:
-    return Link("See it in the dashboard", f"{hosts.base_url}/workspaces/{name}")
+def dashboard(hosts: Hosts, name: str) -> PageLink:
+    return PageLink("See it in the dashboard", f"{hosts.base_url}/workspaces/{name}")
 
 
-def stands(hosts: Hosts, following: Following, standing: Standing) -> Notice:
+def readiness_page(hosts: Hosts, following: WakeProgress, standing: Readiness) -> Notice:
     """How it stands. Of one that wakes the page follows that and then opens it."""
     lines: list[Line] = [following.words] if following.words else []
     if following.error:
         lines.append(following.error)
     lines += [
-        Command(line.words.format(name=following.name)) if isinstance(line, Command) else line for line in WAY_OUT[standing]
+        PageCommand(line.words.format(name=following.name)) if isinstance(line, PageCommand) else line
+        for line in WAY_OUT[standing]
     ]
     return Notice(
         STATUS[standing],
@@ -131,11 +132,11 @@ def over_limit(hosts: Hosts, name: str, message: str, room: str) -> Notice:
         503,
         f"There is no room for {name} just now",
         (_sentence(message),),
-        links=(Link("Choose what to stop", room, is_main=True), dashboard(hosts, name)),
+        links=(PageLink("Choose what to stop", room, is_main=True), dashboard(hosts, name)),
         go_on_s=0,
         go_on_to=room,
         retry_s=ASLEEP_RETRY_S,
-        outcome=Outcome.OVER_LIMIT,
+        outcome=RequestOutcome.OVER_LIMIT,
     )
 
 
@@ -144,17 +145,17 @@ def disk_low(hosts: Hosts, name: str, message: str) -> Notice:
         503,
         f"There is no disk space for {name} just now",
         # It does not try again by itself: a tab left open must never be what wakes a workspace.
-        (_sentence(message), OnPage("Open this page again when there is space.")),
+        (_sentence(message), PageText("Open this page again when there is space.")),
         links=(dashboard(hosts, name),),
         retry_s=ASLEEP_RETRY_S,
-        outcome=Outcome.DISK_LOW,
+        outcome=RequestOutcome.DISK_LOW,
     )
 
 
-def not_there(name: str) -> Notice:
+def workspace_not_found_page(name: str) -> Notice:
     """There is none, or not for whoever asks: the same words for both."""
-    lines = ("Or it is not shared with you.", "See which there are with:", Command("torpor list"))
-    return Notice(404, f"There is no workspace {name}", lines, outcome=Outcome.UNKNOWN)
+    lines = ("Or it is not shared with you.", "See which there are with:", PageCommand("torpor list"))
+    return Notice(404, f"There is no workspace {name}", lines, outcome=RequestOutcome.UNKNOWN)
 
 
 def no_answer(hosts: Hosts, name: str, port: int | None) -> Notice:
@@ -164,14 +165,14 @@ def no_answer(hosts: Hosts, name: str, port: int | None) -> Notice:
         f"{name} does not answer" if port is None else f"Nothing answers on port {port} of {name}",
         (
             f"It is running, but {what} did not answer.",
-            OnPage("This page tries again by itself."),
+            PageText("This page tries again by itself."),
             "See what it wrote with:",
-            Command(f"torpor logs {name}"),
+            PageCommand(f"torpor logs {name}"),
         ),
         links=(dashboard(hosts, name),),
         again_s=AGAIN_S,
         retry_s=AGAIN_S,
-        outcome=Outcome.NO_ANSWER,
+        outcome=RequestOutcome.NO_ANSWER,
     )
 
 
@@ -179,9 +180,9 @@ def too_late(hosts: Hosts, name: str) -> Notice:
     return Notice(
         504,
         f"{name} takes too long",
-        ("It was asked, and has not begun to answer.", "See what it wrote with:", Command(f"torpor logs {name}")),
+        ("It was asked, and has not begun to answer.", "See what it wrote with:", PageCommand(f"torpor logs {name}")),
         links=(dashboard(hosts, name),),
-        outcome=Outcome.NO_ANSWER,
+        outcome=RequestOutcome.NO_ANSWER,
     )
 
 
@@ -189,21 +190,21 @@ def no_platform(status: int = 502) -> Notice:
     return Notice(
         status,
         "Torpor does not answer",
-        ("Its API is starting, stopping, or in trouble.", OnPage("This page tries again by itself.")),
+        ("Its API is starting, stopping, or in trouble.", PageText("This page tries again by itself.")),
         go_on_s=AGAIN_S,
         retry_s=AGAIN_S,
-        outcome=Outcome.NO_ANSWER,
+        outcome=RequestOutcome.NO_ANSWER,
     )
 
 
-def cannot_tell(name: str) -> Notice:
+def lookup_unavailable_page(name: str) -> Notice:
     return Notice(
         503,
         f"Torpor cannot look up {name} just now",
-        (OnPage("This page tries again by itself."),),
+        (PageText("This page tries again by itself."),),
         again_s=AGAIN_S,
         retry_s=AGAIN_S,
-        outcome=Outcome.CANNOT_TELL,
+        outcome=RequestOutcome.CANNOT_TELL,
     )
 
 
@@ -212,7 +213,7 @@ def not_from_here(name: str) -> Notice:
         MISDIRECTED,
         f"{name} is not opened from here",
         ("This process has not the role proxy; workspaces are opened through one that has it.",),
-        outcome=Outcome.MISDIRECTED,
+        outcome=RequestOutcome.MISDIRECTED,
     )
 
 
@@ -222,12 +223,12 @@ def misdirected(host: str, hosts: Hosts) -> Notice:
         MISDIRECTED,
         f"Torpor does not answer for {host}",
         (f"Here are only {hosts.base_url} and the workspaces, {where}.",),
-        outcome=Outcome.MISDIRECTED,
+        outcome=RequestOutcome.MISDIRECTED,
     )
 
 
 def cross_site() -> Notice:
-    return Notice(403, "A page of another origin may not ask for anything here", outcome=Outcome.CROSS_SITE)
+    return Notice(403, "A page of another origin may not ask for anything here", outcome=RequestOutcome.CROSS_SITE)
 
 
 def unauthorized(hosts: Hosts) -> Notice:
@@ -235,14 +236,14 @@ def unauthorized(hosts: Hosts) -> Notice:
     return Notice(
         401,
         "Show first who you are",
-        (*lines, Command("torpor tokens create --help")),
-        links=(Link("Sign in", hosts.base_url),),
-        outcome=Outcome.UNAUTHORIZED,
+        (*lines, PageCommand("torpor tokens create --help")),
+        links=(PageLink("Sign in", hosts.base_url),),
+        outcome=RequestOutcome.UNAUTHORIZED,
     )
 
 
 def forbidden(message: str) -> Notice:
-    return Notice(403, "That is not allowed", (_sentence(message),), outcome=Outcome.FORBIDDEN)
+    return Notice(403, "That is not allowed", (_sentence(message),), outcome=RequestOutcome.FORBIDDEN)
 
 
 def bad_code(message: str, back: str) -> Notice:
@@ -250,16 +251,18 @@ def bad_code(message: str, back: str) -> Notice:
         403,
         "This way in is closed",
         (_sentence(message), "Where that happens again, the browser may not accept cookies here."),
-        links=(Link("Try again", back, is_main=True),),
-        outcome=Outcome.SIGN_IN,
+        links=(PageLink("Try again", back, is_main=True),),
+        outcome=RequestOutcome.SIGN_IN,
     )
 
 
-def nothing_here() -> Notice:
-    return Notice(404, "There is nothing here", ("What begins with /.torpor/ is Torpor's own.",), outcome=Outcome.GATE)
+def no_page() -> Notice:
+    return Notice(404, "There is nothing here", ("What begins with /.torpor/ is Torpor's own.",), outcome=RequestOutcome.GATE)
 
 
-def refused(status: int, title: str, message: str, *, outcome: Outcome = Outcome.GATE, retry_s: int | None = None) -> Notice:
+def refused(
+    status: int, title: str, message: str, *, outcome: RequestOutcome = RequestOutcome.GATE, retry_s: int | None = None
+) -> Notice:
     return Notice(status, title, (_sentence(message),), retry_s=retry_s, outcome=outcome)
 
 
@@ -295,14 +298,14 @@ def reply(notice: Notice, *, as_html: bool, more: tuple[Header, ...] = ()) -> Re
     return Reply(notice.status, notice.outcome, tuple(headers), _as_html(notice, has_script=has_script).encode())
 
 
-def as_json(status: int, body: Mapping[str, Any], *, outcome: Outcome = Outcome.GATE) -> Reply:
+def as_json(status: int, body: Mapping[str, Any], *, outcome: RequestOutcome = RequestOutcome.GATE) -> Reply:
     headers = (*SAFE_HEADERS, (b"Content-Type", b"application/json"))
     return Reply(status, outcome, headers, json.dumps(body).encode())
 
 
 def logo() -> Reply:
     headers = ((b"Content-Type", b"image/svg+xml"), (b"Cache-Control", b"public, max-age=86400"), SAFE_HEADERS[1])
-    return Reply(200, Outcome.GATE, headers, _file("logo.svg").encode())
+    return Reply(200, RequestOutcome.GATE, headers, _file("logo.svg").encode())
 
 
 @cache
@@ -383,11 +386,11 @@ def _following_html(notice: Notice) -> str:
 
 def _line_as_html(line: Line) -> str:
     match line:
-        case str(words) | OnPage(words):
+        case str(words) | PageText(words):
             return f"<p>{html.escape(words)}</p>\n"
-        case Command(words):
+        case PageCommand(words):
             return f"<code>{html.escape(words)}</code>\n"
-        case Choice(words, button, action):
+        case PageButton(words, button, action):
             return (
                 f"<ul><li><span>{html.escape(words)}</span>"
                 f'<form method="post" action="{html.escape(action)}"><button>{html.escape(button)}</button></form></li></ul>\n'
@@ -396,13 +399,13 @@ def _line_as_html(line: Line) -> str:
             assert_never(line)
 
 
-def _link_as_html(link: Link) -> str:
+def _link_as_html(link: PageLink) -> str:
     main = ' class="main"' if link.is_main else ""
     return f'<a{main} href="{html.escape(link.address)}">{html.escape(link.words)}</a>\n'
 
 
 def _has_form(notice: Notice) -> bool:
-    return any(isinstance(line, Choice) for line in notice.lines)
+    return any(isinstance(line, PageButton) for line in notice.lines)
 
 
 def _as_text(notice: Notice) -> str:
@@ -411,9 +414,9 @@ def _as_text(notice: Notice) -> str:
         match line:
             case str(words):
                 lines.append(words)
-            case Command(words):
+            case PageCommand(words):
                 lines.append(f"  {words}")
-            case OnPage() | Choice():
+            case PageText() | PageButton():
                 pass
             case _:
                 assert_never(line)

@@ -6,7 +6,7 @@ from torpor.domain.records import Workspace
 from torpor.domain.states import Operation, Phase, Stage, Wish
 
 
-class Standing(Enum):
+class Readiness(Enum):
     READY = auto()
     """It can be reached."""
     WAKING = auto()
@@ -20,16 +20,16 @@ class Standing(Enum):
     """Nothing is known by this name."""
 
 
-def standing(workspace: Workspace | None, *, is_reachable: bool) -> Standing:
+def readiness(workspace: Workspace | None, *, is_reachable: bool) -> Readiness:
     if workspace is None:
-        return Standing.UNKNOWN
+        return Readiness.UNKNOWN
     if workspace.deleted_at is not None:
-        return Standing.DELETED
+        return Readiness.DELETED
     if workspace.phase is Phase.ERROR or (workspace.error is not None and workspace.error.is_terminal):
-        return Standing.ERROR
+        return Readiness.ERROR
     # What is being stopped may still answer: a visitor would be thrown out at once. While `before_sleep` runs, nothing has been
     # stopped, and a visitor keeps it awake.
     is_being_stopped = workspace.operation is Operation.STOPPING and workspace.stage is not Stage.BEFORE_SLEEP
     if workspace.phase is Phase.RUNNING and not is_being_stopped and is_reachable:
-        return Standing.READY
-    return Standing.WAKING if workspace.desired_state is Wish.RUNNING else Standing.ASLEEP
+        return Readiness.READY
+    return Readiness.WAKING if workspace.desired_state is Wish.RUNNING else Readiness.ASLEEP

@@ -8,8 +8,8 @@ from http import HTTPStatus
 
 from torpor import metrics
 from torpor.proxy.gate import Reply
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import END, BadHead, Head
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import END, BadHead, RequestHead
 
 _AS_TEXT = (
     (b"Content-Type", b"text/plain; charset=utf-8"),
@@ -20,26 +20,29 @@ _RETRY_SOON = (b"Retry-After", b"1")
 _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
-def said(status: HTTPStatus, outcome: Outcome, words: str, *more: tuple[bytes, bytes]) -> Reply:
+def text_reply(status: HTTPStatus, outcome: RequestOutcome, words: str, *more: tuple[bytes, bytes]) -> Reply:
     return Reply(status, outcome, (*_AS_TEXT, *more), words.encode() + b"\n")
 
 
-BROKEN = said(HTTPStatus.INTERNAL_SERVER_ERROR, Outcome.CANNOT_TELL, "Torpor could not judge this request.")
-TOO_MANY = said(
-    HTTPStatus.SERVICE_UNAVAILABLE, Outcome.TOO_MANY, "Too many connections are waiting to send their request.", _RETRY_SOON
+BROKEN = text_reply(HTTPStatus.INTERNAL_SERVER_ERROR, RequestOutcome.CANNOT_TELL, "Torpor could not judge this request.")
+TOO_MANY = text_reply(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    RequestOutcome.TOO_MANY,
+    "Too many connections are waiting to send their request.",
+    _RETRY_SOON,
 )
-FULL = said(
-    HTTPStatus.SERVICE_UNAVAILABLE, Outcome.TOO_MANY, "Torpor has as many connections open as it can have.", _RETRY_SOON
+FULL = text_reply(
+    HTTPStatus.SERVICE_UNAVAILABLE, RequestOutcome.TOO_MANY, "Torpor has as many connections open as it can have.", _RETRY_SOON
 )
-STOPPING = said(HTTPStatus.SERVICE_UNAVAILABLE, Outcome.CANNOT_TELL, "This proxy is stopping.", _RETRY_SOON)
+STOPPING = text_reply(HTTPStatus.SERVICE_UNAVAILABLE, RequestOutcome.CANNOT_TELL, "This proxy is stopping.", _RETRY_SOON)
 SLOW_BODY = BadHead(HTTPStatus.REQUEST_TIMEOUT, "The request's body did not arrive in time.")
 
 
 def refused(bad: BadHead) -> Reply:
-    return said(HTTPStatus(bad.status), Outcome.BAD_REQUEST, bad.message)
+    return text_reply(HTTPStatus(bad.status), RequestOutcome.BAD_REQUEST, bad.message)
 
 
-def render(reply: Reply, head: Head | None, *, closes: bool) -> bytes:
+def render(reply: Reply, head: RequestHead | None, *, closes: bool) -> bytes:
     """To the request with this head, if it had any; `closes`: as the last on its connection."""
     lines = [b"HTTP/1.1 %d %s" % (reply.status, _reason(reply.status)), *(b"%s: %s" % header for header in reply.headers)]
     has_body = reply.status not in _WITHOUT_BODY
@@ -52,13 +55,13 @@ def render(reply: Reply, head: Head | None, *, closes: bool) -> bytes:
     return b"\r\n".join(lines) + END + body
 
 
-def count(outcome: Outcome) -> None:
+def count(outcome: RequestOutcome) -> None:
     _COUNTED[outcome.value]()
 
 
 # Looked up once: a request costs little more than what is counted here.
 _COUNTED: Mapping[str, Callable[[], None]] = {
-    outcome.value: metrics.proxy_requests_total.labels(outcome=outcome.value).inc for outcome in Outcome
+    outcome.value: metrics.proxy_requests_total.labels(outcome=outcome.value).inc for outcome in RequestOutcome
 }
 
 

@@ -106,7 +106,7 @@ NO_BODY, CHUNKED, UNTIL_CLOSE = NoBody(), Chunked(), UntilClose()
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Part(Enum):
+class HeaderKind(Enum):
     """What a header is about, as far as it matters to whoever passes it on."""
 
     REST = auto()
@@ -130,39 +130,39 @@ class Part(Enum):
     CONTENT_TYPE = auto()
 
 
-_PARTS: Mapping[bytes, Part] = {
-    b"connection": Part.CONNECTION,
-    b"upgrade": Part.UPGRADE,
-    b"te": Part.TRAILERS,
-    b"keep-alive": Part.HOP,
-    b"proxy-connection": Part.HOP,
-    b"proxy-authenticate": Part.HOP,
-    b"proxy-authorization": Part.HOP,
-    b"forwarded": Part.ORIGIN_OF_REQUEST,
-    b"x-real-ip": Part.ORIGIN_OF_REQUEST,
-    b"cookie": Part.COOKIE,
-    b"authorization": Part.AUTHORIZATION,
-    TOKEN_HEADER: Part.TOKEN,
-    b"content-length": Part.LENGTH,
-    b"transfer-encoding": Part.CODING,
-    b"set-cookie": Part.SET_COOKIE,
-    b"clear-site-data": Part.CLEAR_SITE_DATA,
-    b"content-type": Part.CONTENT_TYPE,
+_PARTS: Mapping[bytes, HeaderKind] = {
+    b"connection": HeaderKind.CONNECTION,
+    b"upgrade": HeaderKind.UPGRADE,
+    b"te": HeaderKind.TRAILERS,
+    b"keep-alive": HeaderKind.HOP,
+    b"proxy-connection": HeaderKind.HOP,
+    b"proxy-authenticate": HeaderKind.HOP,
+    b"proxy-authorization": HeaderKind.HOP,
+    b"forwarded": HeaderKind.ORIGIN_OF_REQUEST,
+    b"x-real-ip": HeaderKind.ORIGIN_OF_REQUEST,
+    b"cookie": HeaderKind.COOKIE,
+    b"authorization": HeaderKind.AUTHORIZATION,
+    TOKEN_HEADER: HeaderKind.TOKEN,
+    b"content-length": HeaderKind.LENGTH,
+    b"transfer-encoding": HeaderKind.CODING,
+    b"set-cookie": HeaderKind.SET_COOKIE,
+    b"clear-site-data": HeaderKind.CLEAR_SITE_DATA,
+    b"content-type": HeaderKind.CONTENT_TYPE,
 }
 # To a CGI-like program X_Forwarded_For and X-Forwarded-For are one name.
-_IN_BOTH_SPELLINGS = frozenset({Part.ORIGIN_OF_REQUEST, Part.TOKEN})
+_IN_BOTH_SPELLINGS = frozenset({HeaderKind.ORIGIN_OF_REQUEST, HeaderKind.TOKEN})
 # A trailer that some program took for a header would speak past what was judged.
-_NEVER_IN_A_TRAILER = frozenset(Part) - {Part.REST, Part.CONTENT_TYPE}
+_NEVER_IN_A_TRAILER = frozenset(HeaderKind) - {HeaderKind.REST, HeaderKind.CONTENT_TYPE}
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class HeaderName:
     lower: bytes
-    part: Part
+    part: HeaderKind
 
 
 @lru_cache(maxsize=4096)
-def name_of(name: bytes) -> Name | None:
+def name_of(name: bytes) -> HeaderName | None:
     """What this header's name means; None when it is no name. Remembered, because the same few hundred come all the time."""
     if len(name) > _LONGEST_NAME_BYTES:
         # By raising, so that it is not remembered.
@@ -172,9 +172,9 @@ def name_of(name: bytes) -> Name | None:
     lower = name.lower()
     dashed = lower.replace(b"_", b"-")
     if dashed.startswith(b"x-forwarded-"):
-        return Name(lower, Part.ORIGIN_OF_REQUEST)
-    part = _PARTS.get(dashed, Part.REST)
-    return Name(lower, part if lower == dashed or part in _IN_BOTH_SPELLINGS else Part.REST)
+        return HeaderName(lower, HeaderKind.ORIGIN_OF_REQUEST)
+    part = _PARTS.get(dashed, HeaderKind.REST)
+    return HeaderName(lower, part if lower == dashed or part in _IN_BOTH_SPELLINGS else HeaderKind.REST)
 
 
 def is_trailer(line: bytes) -> bool:
@@ -202,13 +202,13 @@ Shown: TypeAlias = tuple[tuple[bytes, ...], ...] | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     method: bytes
     target: bytes
     version: bytes
     headers: tuple[Header, ...]
     _by_name: dict[bytes, tuple[bytes, ...]] = field(init=False, repr=False, compare=False)
-    _parts: tuple[Part, ...] = field(init=False, repr=False, compare=False)
+    _parts: tuple[HeaderKind, ...] = field(init=False, repr=False, compare=False)
     _shown: Shown | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -225,7 +225,7 @@ class Head:
         object.__setattr__(self, "_parts", tuple(parts))
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[HeaderKind, ...]:
         """What each of its headers is about."""
         return self._parts
 
@@ -261,7 +261,7 @@ class Head:
     def closes(self) -> bool:
         """Whether its connection ends with the answer."""
         return self.version != b"HTTP/1.1" or (
-            b"connection" in self._by_name and b"close" in words(self._by_name[b"connection"])
+            b"connection" in self._by_name and b"close" in header_tokens(self._by_name[b"connection"])
         )
 
     @property
@@ -269,18 +269,18 @@ class Head:
         """Whether it asks for another protocol than HTTP, of a kind that may pass."""
         if b"upgrade" not in self._by_name:
             return False
-        wanted = set(words(self.values(b"upgrade")))
+        wanted = set(header_tokens(self.values(b"upgrade")))
         return (
             bool(wanted)
             and not wanted & UPGRADES_REFUSED
-            and b"upgrade" in words(self.values(b"connection"))
+            and b"upgrade" in header_tokens(self.values(b"connection"))
             and self.version == b"HTTP/1.1"
             and self.framing == NO_BODY
         )
 
     @property
     def is_websocket(self) -> bool:
-        return self.is_upgrade and set(words(self.values(b"upgrade"))) == {b"websocket"}
+        return self.is_upgrade and set(header_tokens(self.values(b"upgrade"))) == {b"websocket"}
 
     @property
     def is_cross_site(self) -> bool:
@@ -292,9 +292,9 @@ class Head:
     def wants_html(self) -> bool:
         return b"text/html" in b",".join(self.values(b"accept")).lower()
 
-    def towards(self, target: bytes) -> "Head":
+    def towards(self, target: bytes) -> "RequestHead":
         """The same about something else. What was found out about its headers is shared, not found out again."""
-        head = object.__new__(Head)
+        head = object.__new__(RequestHead)
         for name, value in (
             ("method", self.method),
             ("target", target),
@@ -331,7 +331,7 @@ def head_ends(part: bytes, searched: int = 0) -> int | None:
     return None if found < 0 else end
 
 
-def parse(raw: bytes) -> Head:
+def parse(raw: bytes) -> RequestHead:
     """The head in these bytes, which end in an empty line; BadHead with the status to answer with."""
     lines = text_lines(raw)
     if lines is None or len(raw) > LARGEST_HEAD_BYTES:
@@ -346,7 +346,7 @@ def parse(raw: bytes) -> Head:
     headers = tuple([(name, value.strip(b" \t")) for name, colon, value in parts if colon])
     if len(headers) < len(parts):
         raise BadHead(400, _NO_HEADER)
-    head = Head(method, target, version, headers)
+    head = RequestHead(method, target, version, headers)
     if version not in _VERSIONS:
         raise BadHead(505, "Torpor speaks HTTP/1.1 here.")
     hosts = head.values(b"host")
@@ -358,7 +358,7 @@ def parse(raw: bytes) -> Head:
     return _one_length(head)
 
 
-def parse_next(raw: bytes, last_raw: bytes, last: Head) -> Head | None:
+def parse_next(raw: bytes, last_raw: bytes, last: RequestHead) -> RequestHead | None:
     """What `parse` would say, where nothing but the target differs from the last one on its connection; else None."""
     end = raw.find(b"\r\n")
     if raw[end:] != last_raw[last_raw.find(b"\r\n") :]:
@@ -401,7 +401,7 @@ def _host_and_port(value: bytes) -> tuple[str, int | None]:
     return match[1].lower().decode("ascii"), int(match[2]) if match[2] else None
 
 
-def _origin_form(head: Head, host: bytes) -> Head:
+def _origin_form(head: RequestHead, host: bytes) -> RequestHead:
     """The same request with the target as a server is asked: /path?query, or * for OPTIONS."""
     if head.method == b"CONNECT":
         raise BadHead(405, "Torpor is no proxy to elsewhere: CONNECT is not offered.")
@@ -421,7 +421,7 @@ def _with_port(host: bytes, default: int) -> tuple[str, int]:
     return name, default if port is None else port
 
 
-def _one_length(head: Head) -> Head:
+def _one_length(head: RequestHead) -> RequestHead:
     """The same head, with one word on how long its body is."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if not codings and not lengths:
@@ -453,7 +453,7 @@ def _same_place(origin: bytes, host: bytes) -> bool:
     return _with_port(match[2], default) == _with_port(host, default)
 
 
-def words(values: tuple[bytes, ...]) -> Iterator[bytes]:
+def header_tokens(values: tuple[bytes, ...]) -> Iterator[bytes]:
     return (word.strip().lower() for value in values for word in value.split(b",") if word.strip())
 
 
@@ -461,21 +461,21 @@ def words(values: tuple[bytes, ...]) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RequestOrigin:
     """Where a request came from, as it is told to those behind."""
 
     client: str
     scheme: bytes = b"http"
 
 
-def pass_on(head: Head, origin: Origin, *, to_workspace: bool) -> bytes:
+def forwarded_head(head: RequestHead, origin: RequestOrigin, *, to_workspace: bool) -> bytes:
     """The head as it goes on: from whom we say, on a connection of ours; without the platform's secrets inside."""
     upgrade = head.is_upgrade
     connection = head.values(b"connection")
-    named = frozenset(words(connection)) - NOT_FOR_CONNECTION_TO_NAME - _ABOUT_ITSELF if connection else _NOTHING
+    named = frozenset(header_tokens(connection)) - NOT_FOR_CONNECTION_TO_NAME - _ABOUT_ITSELF if connection else _NOTHING
     lines = [b"%s %s %s" % (head.method, head.target, head.version)]
     for part, header in zip(head.parts, head.headers, strict=True):
-        if part is Part.REST and not named:
+        if part is HeaderKind.REST and not named:
             lines.append(b"%s: %s" % header)
         elif header[0].lower() not in named:
             lines += _pass_one_on(part, header, is_upgrade=upgrade, to_workspace=to_workspace)
@@ -485,28 +485,28 @@ def pass_on(head: Head, origin: Origin, *, to_workspace: bool) -> bytes:
     return b"\r\n".join(lines)
 
 
-def pass_next_on(message: bytes, head: Head) -> bytes:
+def next_forwarded_head(message: bytes, head: RequestHead) -> bytes:
     """What `pass_on` would say, where this is what it said last, and nothing but the target differs."""
     return b"%s %s %s%s" % (head.method, head.target, head.version, message[message.index(b"\r\n") :])
 
 
-def _pass_one_on(part: Part, header: Header, *, is_upgrade: bool, to_workspace: bool) -> tuple[bytes, ...]:
+def _pass_one_on(part: HeaderKind, header: Header, *, is_upgrade: bool, to_workspace: bool) -> tuple[bytes, ...]:
     """What becomes of one header: as many lines as go on."""
     name, value = header
     match part:
-        case Part.HOP | Part.ORIGIN_OF_REQUEST | Part.CONNECTION:
+        case HeaderKind.HOP | HeaderKind.ORIGIN_OF_REQUEST | HeaderKind.CONNECTION:
             return ()
-        case Part.UPGRADE:
+        case HeaderKind.UPGRADE:
             # Whatever else the client named in its own Connection is about that one.
             return (b"Connection: Upgrade", b"%s: %s" % header) if is_upgrade else ()
-        case Part.TRAILERS:
-            return (b"Connection: TE", b"TE: trailers") if not is_upgrade and b"trailers" in words((value,)) else ()
-        case Part.COOKIE if to_workspace:
+        case HeaderKind.TRAILERS:
+            return (b"Connection: TE", b"TE: trailers") if not is_upgrade and b"trailers" in header_tokens((value,)) else ()
+        case HeaderKind.COOKIE if to_workspace:
             value = _without_ours(value)
             return (b"%s: %s" % (name, value),) if value else ()
-        case Part.AUTHORIZATION if to_workspace and _PLATFORM_TOKEN.fullmatch(value):
+        case HeaderKind.AUTHORIZATION if to_workspace and _PLATFORM_TOKEN.fullmatch(value):
             return ()
-        case Part.TOKEN if to_workspace:
+        case HeaderKind.TOKEN if to_workspace:
             return ()
         case _:
             return (b"%s: %s" % header,)

@@ -18,11 +18,11 @@ from torpor.proxy.request_head import (
     UNTIL_CLOSE,
     BadHead,
     Framing,
+    HeaderKind,
     Length,
-    Part,
+    header_tokens,
     name_of,
     text_lines,
-    words,
 )
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
@@ -34,7 +34,7 @@ SWITCHING = 101
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerHead:
+class ResponseHead:
     """How an answer begins."""
 
     status: int
@@ -72,7 +72,7 @@ class AnswerHead:
         return b"\r\n".join((*self.lines, b"Connection: close") if closes else self.lines) + END
 
 
-def answer_ends(part: bytes, begin: int = 0) -> int | None:
+def response_head_end(part: bytes, begin: int = 0) -> int | None:
     """Where the answer's head that begins there ends in what has arrived of it; None while it has not."""
     end = part.find(b"\n\r\n", begin)
     bare = part.find(b"\n\n", begin, end + 1 if end >= 0 else len(part))
@@ -81,7 +81,7 @@ def answer_ends(part: bytes, begin: int = 0) -> int | None:
     return end + 3 if end >= 0 else None
 
 
-def parse_answer(raw: bytes, *, from_workspace: bool) -> AnswerHead:
+def parse_response_head(raw: bytes, *, from_workspace: bool) -> ResponseHead:
     """The head of an answer, which ends in an empty line; BadHead when it is none."""
     lines = text_lines(raw)
     is_as_it_came = lines is not None
@@ -104,44 +104,44 @@ def parse_answer(raw: bytes, *, from_workspace: bool) -> AnswerHead:
         if meaning is None:
             raise BadHead(502, "What came back has a header line that is not NAME: VALUE.")
         part = meaning.part
-        if part is Part.REST:
+        if part is HeaderKind.REST:
             kept.append(line)
             continue
         value = value.strip(b" \t")
         match part:
-            case Part.CONTENT_TYPE:
+            case HeaderKind.CONTENT_TYPE:
                 is_event_stream = value[:17].lower() == b"text/event-stream"
-            case Part.LENGTH:
+            case HeaderKind.LENGTH:
                 if not value.isdigit() or len(value) > _MOST_DIGITS or length not in (None, int(value)):
                     raise BadHead(502, "What came back has no good Content-Length.")
                 if length is not None:
                     is_as_it_came = False
                     continue
                 length = int(value)
-            case Part.CODING:
+            case HeaderKind.CODING:
                 # Two readers of anything but this one word could find two ends, or one find none.
                 if (b"chunked" in value.lower() and (coding or value.lower() != b"chunked")) or coding == b"chunked":
                     raise BadHead(502, "What came back is chunked in a way that could be read in two.")
                 coding = value.lower() or b"?"
-            case Part.CONNECTION:
+            case HeaderKind.CONNECTION:
                 said = _said_of_connection(value)
                 closes = b"close" in said or (closes and b"keep-alive" not in said)
                 named |= said - _NOT_FOR_CONNECTION_TO_NAME
                 if status != SWITCHING:
                     is_as_it_came = False
                     continue
-            case Part.UPGRADE if status == SWITCHING:
+            case HeaderKind.UPGRADE if status == SWITCHING:
                 pass
-            case Part.HOP | Part.UPGRADE:
+            case HeaderKind.HOP | HeaderKind.UPGRADE:
                 if meaning.lower == b"keep-alive" and (told := _TIMEOUT.search(value)):
                     keeps_s = int(told[1])
                 is_as_it_came = False
                 continue
-            case Part.CLEAR_SITE_DATA if from_workspace:
+            case HeaderKind.CLEAR_SITE_DATA if from_workspace:
                 # It would clear the cookies of every host of the domain, the platform's as well.
                 is_as_it_came = False
                 continue
-            case Part.SET_COOKIE if from_workspace:
+            case HeaderKind.SET_COOKIE if from_workspace:
                 cookie = own_cookie(value)
                 if cookie != value:
                     is_as_it_came = False
@@ -149,7 +149,7 @@ def parse_answer(raw: bytes, *, from_workspace: bool) -> AnswerHead:
                         continue
                     line = b"%s: %s" % (name, cookie)
         kept.append(line)
-    answer = AnswerHead(status, tuple(kept), is_as_it_came, coding, length, closes, keeps_s, is_event_stream)
+    answer = ResponseHead(status, tuple(kept), is_as_it_came, coding, length, closes, keeps_s, is_event_stream)
     gone = set() if status == SWITCHING else set(named)
     # One word on where it ends, and none where there is nothing to end.
     if status == 204 or answer.is_interim:
@@ -161,7 +161,7 @@ def parse_answer(raw: bytes, *, from_workspace: bool) -> AnswerHead:
 
 @lru_cache(maxsize=64)
 def _said_of_connection(value: bytes) -> frozenset[bytes]:
-    return frozenset(words((value,)))
+    return frozenset(header_tokens((value,)))
 
 
 def _odd_lines(raw: bytes) -> list[bytes]:
@@ -172,10 +172,10 @@ def _odd_lines(raw: bytes) -> list[bytes]:
     return lines
 
 
-def _without(answer: AnswerHead, names: set[bytes]) -> AnswerHead:
+def _without(answer: ResponseHead, names: set[bytes]) -> ResponseHead:
     first, *lines = answer.lines
     kept = [line for line in lines if line.partition(b":")[0].lower() not in names]
-    return AnswerHead(
+    return ResponseHead(
         answer.status,
         (first, *kept),
         False,

@@ -16,7 +16,7 @@ import structlog
 from torpor.domain.events import OF_ANY_WORKSPACE, from_message
 from torpor.domain.names import is_name
 from torpor.domain.records import Workspace
-from torpor.loops import Loop, together
+from torpor.loops import Loop, run_until_first_ends
 from torpor.ports import Feed
 from torpor.store.events import EventStore
 from torpor.store.service_store import ServiceStore
@@ -33,7 +33,7 @@ READ_AGAIN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CachedWorkspace:
     workspace: Workspace | None
     read_at: float
 
@@ -54,7 +54,7 @@ class Routes:
         self._feed = feed
         self._on_change = on_change
         self._now = now
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, CachedWorkspace] = {}
         self._names: dict[str, str] = {}
         """Of each id that is known, the name it is known by."""
         self._reading: dict[str, asyncio.Task[Workspace | None]] = {}
@@ -67,7 +67,7 @@ class Routes:
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def known(self, name: str) -> Known | None:
+    def known(self, name: str) -> CachedWorkspace | None:
         """What bears this name, as far as that is known and fresh; None: it must be asked for."""
         found = self._known.get(name)
         if found is None:
@@ -125,7 +125,7 @@ class Routes:
         self._drop(name)
         while len(self._known) >= HOLDS:
             self._drop(next(iter(self._known)))
-        self._known[name] = Known(workspace, self._now())
+        self._known[name] = CachedWorkspace(workspace, self._now())
         if workspace is not None:
             self._names[workspace.id] = name
 
@@ -138,7 +138,7 @@ class Routes:
 
     async def run(self) -> None:
         """Until cancelled."""
-        await together(
+        await run_until_first_ends(
             Loop("routes", self._look_for_unheard, interval_s=POLL_S).run(),
             self._feed.listen(OF_ANY_WORKSPACE, self._on_message, self.forget_all, name="route-events"),
         )

@@ -9,12 +9,12 @@ from contextlib import suppress
 import structlog
 
 from torpor.domain.errors import Hopeless, Refused
-from torpor.proxy.client_connection import Client
+from torpor.proxy.client_connection import ClientConnection
 from torpor.proxy.connection_limits import UNLIMITED, ConnectionLimits
-from torpor.proxy.connections import GOING_AWAY, NOT_ALLOWED, Guest, Traffic
-from torpor.proxy.forwarded import Trust
+from torpor.proxy.connections import GOING_AWAY, NOT_ALLOWED, Connections, OpenConnection
+from torpor.proxy.forwarded import TrustedProxies
 from torpor.proxy.gate import Gate
-from torpor.proxy.timeouts import Patience
+from torpor.proxy.timeouts import ProxyTimeouts
 
 log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 _NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
 
 
-class Front:
+class ProxyServer:
     """The product's one port. The gate says where each request goes; those before us who are `trusted` are believed."""
 
     def __init__(
@@ -33,24 +33,24 @@ class Front:
         port: int,
         hosts: Sequence[str] = ("127.0.0.1", "::1"),
         trusted: Sequence[str] = (),
-        patience: Patience = Patience(),
+        patience: ProxyTimeouts = ProxyTimeouts(),
         limits: ConnectionLimits = UNLIMITED,
     ) -> None:
         self.port = port
         """The port that is listened on; with 0, the one that was free, once started."""
         self._gate = gate
         self._hosts = hosts
-        self._trust = Trust(trusted)
+        self._trust = TrustedProxies(trusted)
         self._patience = patience
         self._limits = limits
         self._servers: list[asyncio.Server] = []
-        self._traffic: Traffic | None = None
+        self._traffic: Connections | None = None
         self._looking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Listen. Refused `port_in_use` or `port_not_allowed`."""
         loop = asyncio.get_running_loop()
-        traffic = self._traffic = Traffic(self._gate, self._trust, self._patience, self._limits)
+        traffic = self._traffic = Connections(self._gate, self._trust, self._patience, self._limits)
         listeners: list[socket.socket] = []
         try:
             listeners.extend(filter(None, map(self._listen, self._hosts)))
@@ -61,7 +61,7 @@ class Front:
         if not listeners:
             raise Hopeless(f"none of the addresses {', '.join(self._hosts)} exists on this machine")
         for listener in listeners:
-            server = await loop.create_server(lambda: Client(traffic), sock=listener, backlog=self._limits.backlog)
+            server = await loop.create_server(lambda: ClientConnection(traffic), sock=listener, backlog=self._limits.backlog)
             self._servers.append(server)
         self._look()
 
@@ -151,7 +151,7 @@ class Front:
         return listener
 
 
-def _tell_all(traffic: Traffic, tell: Callable[[Guest], None]) -> None:
+def _tell_all(traffic: Connections, tell: Callable[[OpenConnection], None]) -> None:
     """Whatever is wrong with one of them, the others are told as well; that one ends."""
     for guest in list(traffic.guests):
         try:

@@ -13,12 +13,12 @@ from urllib.parse import parse_qs, urlencode
 
 from torpor.accounts import Accounts
 from torpor.domain.errors import Refused
-from torpor.domain.hostnames import Hosts, ToWorkspace, is_own_path
+from torpor.domain.hostnames import Hosts, WorkspaceHost, is_own_path
 from torpor.proxy import pages
 from torpor.proxy.gate import Reply
 from torpor.proxy.knock import cookies
-from torpor.proxy.outcomes import Outcome
-from torpor.proxy.request_head import PLATFORM_COOKIES, Head, Header
+from torpor.proxy.outcomes import RequestOutcome
+from torpor.proxy.request_head import PLATFORM_COOKIES, Header, RequestHead
 from torpor.proxy.route_cache import Routes
 
 OWN_PATHS = b"/.torpor/"
@@ -50,11 +50,11 @@ def read_query(query: str) -> dict[str, str] | None:
         return None
 
 
-def see(where: str, *headers: Header, outcome: Outcome) -> Reply:
+def see_other(where: str, *headers: Header, outcome: RequestOutcome) -> Reply:
     return Reply(SEE_OTHER, outcome, ((b"Location", where.encode("latin-1")), *pages.SAFE_HEADERS, *headers))
 
 
-def sign_in(hosts: Hosts, to: ToWorkspace, head: Head) -> Reply:
+def sign_in(hosts: Hosts, to: WorkspaceHost, head: RequestHead) -> Reply:
     """Go and show who you are, then come back here."""
     # The same one while it lives: several tabs that knock at once must all be let in.
     nonce = _nonce(hosts, head) or secrets.token_urlsafe(32)
@@ -66,11 +66,11 @@ def sign_in(hosts: Hosts, to: ToWorkspace, head: Head) -> Reply:
         "back": target if is_own_path(target) else "/",
     }
     kept = _set_cookie(hosts, hosts.knock_cookie, nonce, lives_s=KNOCK_LIVES_S)
-    return see(f"{hosts.base_url}/door?{urlencode(asked)}", kept, outcome=Outcome.SIGN_IN)
+    return see_other(f"{hosts.base_url}/door?{urlencode(asked)}", kept, outcome=RequestOutcome.SIGN_IN)
 
 
-async def enter(
-    hosts: Hosts, accounts: Accounts, routes: Routes, to: ToWorkspace, head: Head, *, code: str, back: str, client: str
+async def set_workspace_cookie(
+    hosts: Hosts, accounts: Accounts, routes: Routes, to: WorkspaceHost, head: RequestHead, *, code: str, back: str, client: str
 ) -> Reply:
     """Back from the platform: this browser is known here from now on."""
     back = back if is_own_path(back) else "/"
@@ -87,17 +87,17 @@ async def enter(
         return closed
     cleared = () if cookies(head, hosts.workspace_cookie.encode()) == (workspace_id,) else clear_site(head)
     lives_s = max(1, int((caller.expires_at - datetime.now(UTC)).total_seconds())) if caller.expires_at else None
-    return see(
+    return see_other(
         back,
         _set_cookie(hosts, hosts.door_cookie, token, lives_s=lives_s),
         _set_cookie(hosts, hosts.knock_cookie, "", lives_s=0),
         _set_cookie(hosts, hosts.workspace_cookie, workspace_id, lives_s=LONGEST_COOKIE_S),
         *cleared,
-        outcome=Outcome.SIGN_IN,
+        outcome=RequestOutcome.SIGN_IN,
     )
 
 
-def clear_site(head: Head) -> tuple[Header, ...]:
+def clear_site(head: RequestHead) -> tuple[Header, ...]:
     """Nothing that another workspace left in this browser under this host name stays: its service worker would see every
     request and answer to the new one. Also where it is not known whether there was another.
 
@@ -110,7 +110,7 @@ def clear_site(head: Head) -> tuple[Header, ...]:
     return ((b"Clear-Site-Data", b'"cache", "storage"'), *ended)
 
 
-def _nonce(hosts: Hosts, head: Head) -> str | None:
+def _nonce(hosts: Hosts, head: RequestHead) -> str | None:
     return next(filter(_NONCE.fullmatch, cookies(head, hosts.knock_cookie.encode())), None)
 
 

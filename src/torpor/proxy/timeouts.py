@@ -10,7 +10,7 @@ REMEMBERED_BYTES = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ProxyTimeouts:
     head_s: float = 30.0
     """For the whole of a request's head."""
     idle_s: float = 75.0

@@ -6,22 +6,22 @@ slower, and so does each end.
 
 import asyncio
 
-from torpor.proxy.connection_limits import Place
-from torpor.proxy.connections import Traffic
-from torpor.proxy.frames import Bytes, Carriage, Frames, goodbye
-from torpor.proxy.timeouts import Patience
-from torpor.proxy.upstream_connection import reset, say_no_more
-from torpor.proxy.usage import Tie
+from torpor.proxy.connection_limits import ConnectionSlot
+from torpor.proxy.connections import Connections
+from torpor.proxy.frames import RawStreamParser, StreamParser, WebSocketParser, close_frame
+from torpor.proxy.timeouts import ProxyTimeouts
+from torpor.proxy.upstream_connection import close_write_half, reset
+from torpor.proxy.usage import TrackedConnection
 
 
-class End(asyncio.Protocol):
+class TunnelEnd(asyncio.Protocol):
     """One of the two."""
 
     __slots__ = ("_carriage", "_tunnel", "has_ended", "other", "transport")
 
-    def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport, carriage: Carriage) -> None:
+    def __init__(self, tunnel: "Tunnel", transport: asyncio.Transport, carriage: StreamParser) -> None:
         self.transport = transport
-        self.other: End
+        self.other: TunnelEnd
         self.has_ended = False
         """Nothing more comes from it."""
         self._tunnel = tunnel
@@ -58,12 +58,12 @@ class End(asyncio.Protocol):
 class Tunnel:
     def __init__(
         self,
-        traffic: Traffic,
+        traffic: Connections,
         client: asyncio.Transport,
         upstream: asyncio.Transport,
         *,
-        tie: Tie,
-        place: Place | None,
+        tie: TrackedConnection,
+        place: ConnectionSlot | None,
         bearer: str | None,
         is_websocket: bool,
     ) -> None:
@@ -73,8 +73,8 @@ class Tunnel:
         self.bearer = bearer
         self.is_over = False
         self.moved_at = traffic.now()
-        self._client = End(self, client, Frames() if is_websocket else Bytes())
-        self._upstream = End(self, upstream, Frames() if is_websocket else Bytes())
+        self._client = TunnelEnd(self, client, WebSocketParser() if is_websocket else RawStreamParser())
+        self._upstream = TunnelEnd(self, upstream, WebSocketParser() if is_websocket else RawStreamParser())
         self._client.other, self._upstream.other = self._upstream, self._client
         traffic.arrived(self)
         client.set_protocol(self._client)
@@ -93,7 +93,7 @@ class Tunnel:
         else:
             self._client.transport.resume_reading()
 
-    def half_closed(self, end: End) -> bool:
+    def half_closed(self, end: TunnelEnd) -> bool:
         """Whether the connection whose one half has ended stays open."""
         end.has_ended = True
         self.moved_at = self.traffic.now()
@@ -102,10 +102,10 @@ class Tunnel:
         if end.other.has_ended:
             self._close()
             return False
-        say_no_more(end.other.transport)
+        close_write_half(end.other.transport)
         return True
 
-    def lost(self, end: End, exc: Exception | None) -> None:
+    def lost(self, end: TunnelEnd, exc: Exception | None) -> None:
         end.has_ended = True
         if not self.is_over:
             self.is_over = True
@@ -126,7 +126,7 @@ class Tunnel:
 
     # ── what the front asks ──
 
-    def look(self, now: float, patience: Patience) -> None:
+    def look(self, now: float, patience: ProxyTimeouts) -> None:
         silent_s = now - self.moved_at
         if self.is_over:
             has_more = self._client.transport.get_write_buffer_size() or self._upstream.transport.get_write_buffer_size()
@@ -147,11 +147,11 @@ class Tunnel:
         if upstream.transport.is_closing() or client.has_ended or not client.is_between:
             upstream.transport.abort()
         else:
-            upstream.transport.write(goodbye(code, is_masked=True))
+            upstream.transport.write(close_frame(code, is_masked=True))
             upstream.transport.close()
         if says_so and not upstream.has_ended:
-            client.transport.write(goodbye(code))
-            say_no_more(client.transport)
+            client.transport.write(close_frame(code))
+            close_write_half(client.transport)
         else:
             reset(client.transport)
         self.moved_at = self.traffic.now()

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, cast
 from torpor.ports import Address
 from torpor.proxy.body import Body
 from torpor.proxy.request_head import LARGEST_HEAD_BYTES, NO_BODY, UNTIL_CLOSE, BadHead, Framing, Length
-from torpor.proxy.response_head import SWITCHING, AnswerHead, answer_ends, parse_answer
+from torpor.proxy.response_head import SWITCHING, ResponseHead, parse_response_head, response_head_end
 from torpor.proxy.timeouts import MOST_HELD_BYTES, READ_AGAIN_BYTES, REMEMBERED_BYTES
 
 if TYPE_CHECKING:
-    from torpor.proxy.client_connection import Client
+    from torpor.proxy.client_connection import ClientConnection
     from torpor.proxy.upstream_pool import Pool
 
 # Of what was said before the connection broke, so much is still listened to.
@@ -27,7 +27,7 @@ _LAST_WORDS_BYTES = 1024 * 1024
 MOST_INTERIM_ANSWERS = 16
 
 
-class Hearing(Enum):
+class ResponseState(Enum):
     NOTHING = auto()
     """Nobody has asked."""
     HEAD = auto()
@@ -69,8 +69,8 @@ class Upstream(asyncio.Protocol):
         """It does not take what it is sent."""
         self.kept_until = 0.0
         self._preamble = address.preamble
-        self._client: Client | None = None
-        self._hearing = Hearing.NOTHING
+        self._client: ClientConnection | None = None
+        self._hearing = ResponseState.NOTHING
         self._interim_answers = 0
         self._has_begun = False
         self._heard_at = 0.0
@@ -80,20 +80,20 @@ class Upstream(asyncio.Protocol):
         self._arrived = b""
         self._raw = b""
         """The head of the last answer. The next is often the same, and need not be understood again."""
-        self._answer: AnswerHead | None = None
+        self._answer: ResponseHead | None = None
         self._framing: Framing = NO_BODY
         self._rendered = b""
         self._body: Body | None = None
 
     # ── what its client says ──
 
-    def ask(self, client: "Client", message: bytes, *, method: bytes, is_workspace: bool) -> None:
+    def ask(self, client: "ClientConnection", message: bytes, *, method: bytes, is_workspace: bool) -> None:
         """Send a request, or as much of it as there is."""
         self._client = client
         if is_workspace is not self._is_workspace or method != self._method:
             # What an answer means depends on these.
             self._method, self._is_workspace, self._raw = method, is_workspace, b""
-        self._hearing = Hearing.HEAD
+        self._hearing = ResponseState.HEAD
         self._interim_answers = 0
         self._has_begun = False
         if self._preamble:
@@ -105,7 +105,7 @@ class Upstream(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.write(data)
 
-    def leave(self, client: "Client") -> None:
+    def leave(self, client: "ClientConnection") -> None:
         """This one wants no answer any more, or has got it."""
         if self._client is client:
             self.abandon()
@@ -113,7 +113,7 @@ class Upstream(asyncio.Protocol):
     def abandon(self) -> None:
         """Whatever it may still say, nobody listens."""
         self._client = None
-        self._hearing = Hearing.OVER
+        self._hearing = ResponseState.OVER
         self.transport.abort()
 
     def read_on(self, wants_more: bool) -> None:
@@ -134,9 +134,9 @@ class Upstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._client is not None:
             self._client.moved_at = self._heard_at = self.pool.now()
-        if self._hearing is Hearing.HEAD:
+        if self._hearing is ResponseState.HEAD:
             self._take_head(self._arrived + data if self._arrived else data)
-        elif self._hearing is Hearing.BODY:
+        elif self._hearing is ResponseState.BODY:
             self._take_body(data)
         else:
             # An answer to nothing: whoever asks next must not get it.
@@ -172,7 +172,7 @@ class Upstream(asyncio.Protocol):
         self._has_begun = True
         begin = 0
         while True:
-            end = answer_ends(data, begin)
+            end = response_head_end(data, begin)
             if end is None:
                 self._arrived = data[begin:]
                 if len(self._arrived) > LARGEST_HEAD_BYTES:
@@ -181,7 +181,7 @@ class Upstream(asyncio.Protocol):
             raw = data[begin:end]
             if raw != self._raw or self._answer is None:
                 try:
-                    self._answer = parse_answer(raw, from_workspace=self._is_workspace)
+                    self._answer = parse_response_head(raw, from_workspace=self._is_workspace)
                 except BadHead as bad:
                     self._broke(bad.message)
                     return
@@ -203,12 +203,12 @@ class Upstream(asyncio.Protocol):
                 self._broke("it switched to another protocol that nobody asked for")
                 return
             self._client = None
-            self._hearing = Hearing.OVER
+            self._hearing = ResponseState.OVER
             client.switch(self, answer, data[end:])
             return
         self._begin(client, answer, data[begin:], end - begin)
 
-    def _begin(self, client: "Client", answer: AnswerHead, data: bytes, end: int) -> None:
+    def _begin(self, client: "ClientConnection", answer: ResponseHead, data: bytes, end: int) -> None:
         """Head and what there is of the body, in one write."""
         framing = self._framing
         is_last = client.begin_answer(answer, framing)
@@ -235,7 +235,7 @@ class Upstream(asyncio.Protocol):
         if self._body is None or self._body.is_complete:
             self._finish(client, has_more=taken < size)
         else:
-            self._hearing = Hearing.BODY
+            self._hearing = ResponseState.BODY
 
     def _take_body(self, data: bytes) -> None:
         client, body = self._client, self._body
@@ -250,15 +250,15 @@ class Upstream(asyncio.Protocol):
         if body.is_complete:
             self._finish(client, has_more=taken < len(data))
 
-    def _finish(self, client: "Client", *, has_more: bool) -> None:
+    def _finish(self, client: "ClientConnection", *, has_more: bool) -> None:
         answer = self._answer
         assert answer is not None
         self._client, self._body = None, None
         if has_more or answer.closes or not client.has_sent_all or self.is_choked or self.transport.is_closing():
-            self._hearing = Hearing.OVER
+            self._hearing = ResponseState.OVER
             self.transport.abort()
         else:
-            self._hearing = Hearing.NOTHING
+            self._hearing = ResponseState.NOTHING
             self.pool.give(self, answer.keeps_s, self._heard_at)
         client.end_answer()
 
@@ -266,12 +266,12 @@ class Upstream(asyncio.Protocol):
         """The connection is over, wherever we were. May be said again."""
         client, hearing = self._client, self._hearing
         self._client = None
-        self._hearing = Hearing.OVER
-        if hearing is Hearing.NOTHING:
+        self._hearing = ResponseState.OVER
+        if hearing is ResponseState.NOTHING:
             self.pool.forget(self)
         if client is None:
             return
-        if hearing is Hearing.BODY:
+        if hearing is ResponseState.BODY:
             if whole and self._body is not None and self._body.may_end:
                 client.end_answer()
             else:
@@ -304,7 +304,7 @@ class Upstream(asyncio.Protocol):
                 self.data_received(data)
 
 
-def say_no_more(transport: asyncio.Transport) -> None:
+def close_write_half(transport: asyncio.Transport) -> None:
     """Close our half. Whoever has gone without our noticing yet is no reason to stumble: that end is heard of soon."""
     with contextlib.suppress(OSError, RuntimeError):
         transport.write_eof()

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from torpor.ports import Address
-from torpor.proxy.timeouts import Patience
+from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.upstream_connection import Upstream
 
 # A listener whose queue is full says so at once on a Unix socket, where it would be silent on TCP.
@@ -16,7 +16,7 @@ _EARLIER_S = 1.0
 class Pool:
     """Connections that wait for the next request, newest first: the oldest may run out."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: ProxyTimeouts) -> None:
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time

@@ -6,7 +6,7 @@ Every verb returns at once and never fails: whoever listens must not delay a byt
 from typing import Protocol
 
 
-class Tie(Protocol):
+class TrackedConnection(Protocol):
     """A connection that stays, or a request under way, from its beginning to its end."""
 
     def carried(self) -> None:
@@ -22,32 +22,32 @@ class Tie(Protocol):
         ...
 
 
-class Use(Protocol):
+class WorkspaceUse(Protocol):
     """The use of one workspace by one client."""
 
-    def requested(self) -> Tie:
+    def requested(self) -> TrackedConnection:
         """A request is under way: that is use until it has been answered, however silently."""
         ...
 
-    def connected(self) -> Tie:
+    def connected(self) -> TrackedConnection:
         """A connection stays: that is use for as long as it carries data now and then."""
         ...
 
 
-class Usage(Protocol):
-    def of(self, workspace_id: str, *, standby_ttl_s: float) -> Use: ...
+class UsageTracker(Protocol):
+    def of(self, workspace_id: str, *, standby_ttl_s: float) -> WorkspaceUse: ...
 
 
-class Unwatched:
+class NoUsageTracker:
     """Where nobody wants to know: the platform itself, and a front without a bus."""
 
-    def of(self, workspace_id: str, *, standby_ttl_s: float) -> Use:
+    def of(self, workspace_id: str, *, standby_ttl_s: float) -> WorkspaceUse:
         return self
 
-    def requested(self) -> Tie:
+    def requested(self) -> TrackedConnection:
         return self
 
-    def connected(self) -> Tie:
+    def connected(self) -> TrackedConnection:
         return self
 
     def carried(self) -> None:
@@ -60,4 +60,4 @@ class Unwatched:
         pass
 
 
-UNWATCHED = Unwatched()
+UNWATCHED = NoUsageTracker()

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from torpor.domain.errors import Unavailable
-from torpor.loops import Loop, begin, stop
-from torpor.ports import Activity, Closed
-from torpor.service.activity import TURN_S, FallBack, Touch, WriteDown, not_written, patience_s, retry_s
+from torpor.loops import Loop, start_tasks, stop
+from torpor.ports import Activity, ClosedConnection
+from torpor.service.activity import TURN_S, Touch, UseFallback, WriteDown, discard_use, retry_s, timeout_s
 
 # Of a lease: two renewals may fail before it runs out.
 RENEW_AFTER_PART = 1 / 3
@@ -30,7 +30,7 @@ TtlsOf: TypeAlias = Callable[[Collection[str]], Awaitable[Mapping[str, float]]]
 """How many seconds each of these workspaces may be idle, as of now."""
 
 
-async def unchanged(workspace_ids: Collection[str]) -> Mapping[str, float]:
+async def no_ttl_changes(workspace_ids: Collection[str]) -> Mapping[str, float]:
     return {}
 
 
@@ -43,8 +43,8 @@ class ConnectionLeases:
         touch: Touch,
         *,
         lease_s: float,
-        write_down: WriteDown = not_written,
-        ttls_of: TtlsOf = unchanged,
+        write_down: WriteDown = discard_use,
+        ttls_of: TtlsOf = no_ttl_changes,
         now: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
@@ -52,13 +52,13 @@ class ConnectionLeases:
         self.now = now
         self._activity = activity
         self._lease_s = lease_s
-        self._fall_back = FallBack(write_down, lease_s=lease_s, now=now)
+        self._fall_back = UseFallback(write_down, lease_s=lease_s, now=now)
         self._ttls_of = ttls_of
         self._new_id = new_id
-        self._open: dict[LeasedTie, None] = {}
-        self._unknown: dict[LeasedTie, None] = {}
+        self._open: dict[LeasedConnection, None] = {}
+        self._unknown: dict[LeasedConnection, None] = {}
         """Of which the bus does not know, or not any more."""
-        self._closed: deque[tuple[LeasedTie, float]] = deque()
+        self._closed: deque[tuple[LeasedConnection, float]] = deque()
         self._renew_at = float("-inf")
         self._wake = asyncio.Event()
 
@@ -72,7 +72,7 @@ class ConnectionLeases:
             "leases", self._turn, interval_s=renew_every_s, turn_s=TURN_S, retry_s=retry_s(self._lease_s), wake=self._wake
         )
         ttls = Loop("lease-ttls", self._follow_ttls, interval_s=TTLS_EVERY_S, first_after_s=TTLS_EVERY_S)
-        tasks = begin(leases.run(), ttls.run())
+        tasks = start_tasks(leases.run(), ttls.run())
         try:
             yield
         finally:
@@ -85,14 +85,14 @@ class ConnectionLeases:
                 async with asyncio.timeout(FAREWELL_S):
                     await self._release_closed()
 
-    def connect(self, workspace_id: str, idle_s: float) -> "LeasedTie":
-        tie = LeasedTie(self, workspace_id, idle_s)
+    def connect(self, workspace_id: str, idle_s: float) -> "LeasedConnection":
+        tie = LeasedConnection(self, workspace_id, idle_s)
         self._open[tie] = None
         self.announce(tie)
         return tie
 
-    def request(self, workspace_id: str, idle_s: float) -> "LeasedTie":
-        tie = LeasedTie(self, workspace_id, idle_s, is_request=True)
+    def request(self, workspace_id: str, idle_s: float) -> "LeasedConnection":
+        tie = LeasedConnection(self, workspace_id, idle_s, is_request=True)
         self._open[tie] = None
         # Most are answered at once, and that costs no message: until the next renewal the idle timer speaks for it.
         self.touch(workspace_id, idle_s)
@@ -100,12 +100,12 @@ class ConnectionLeases:
             self.announce(tie)
         return tie
 
-    def announce(self, tie: "LeasedTie") -> None:
+    def announce(self, tie: "LeasedConnection") -> None:
         """At once, not at the next renewal: until the bus knows of it, nothing keeps its workspace awake."""
         self._unknown[tie] = None
         self._wake.set()
 
-    def remove(self, tie: "LeasedTie") -> None:
+    def remove(self, tie: "LeasedConnection") -> None:
         if tie not in self._open:
             return
         is_live = tie.is_live
@@ -121,7 +121,7 @@ class ConnectionLeases:
     async def _turn(self) -> float:
         """One message after the other: a release can never be overtaken by an older renewal."""
         try:
-            async with asyncio.timeout(patience_s(self._lease_s)):
+            async with asyncio.timeout(timeout_s(self._lease_s)):
                 # First of all: however many have closed, whoever is connected stays known.
                 await self._renew()
                 await self._release_closed()
@@ -148,7 +148,7 @@ class ConnectionLeases:
         if is_due:
             self._renew_at = now + self._lease_s * RENEW_AFTER_PART
 
-    async def _tell(self, ties: Iterable["LeasedTie"]) -> None:
+    async def _tell(self, ties: Iterable["LeasedConnection"]) -> None:
         live: dict[str, set[str]] = {}
         for tie in list(ties):
             # Before the message goes out: one that is used again while it is on its way announces itself once more.
@@ -165,7 +165,11 @@ class ConnectionLeases:
     async def _release_closed(self) -> None:
         """All of them at once; what is not heard is said again."""
         now = self.now()
-        closed = [Closed(tie.workspace_id, tie.id, idle_s) for tie, at in self._closed if (idle_s := at + tie.idle_s - now) > 0]
+        closed = [
+            ClosedConnection(tie.workspace_id, tie.id, idle_s)
+            for tie, at in self._closed
+            if (idle_s := at + tie.idle_s - now) > 0
+        ]
         count = len(self._closed)
         if closed:
             await self._activity.release(closed)
@@ -180,7 +184,7 @@ class ConnectionLeases:
             tie.idle_s = ttls_s.get(tie.workspace_id, tie.idle_s)
 
 
-class LeasedTie:
+class LeasedConnection:
     """One connection, and when it last carried data; or one request, which is live until it is answered."""
 
     __slots__ = ("_carried_at", "_is_request", "_leases", "id", "idle_s", "is_leased", "workspace_id")
@@ -219,8 +223,8 @@ class LeasedUse:
     workspace_id: str
     idle_s: float
 
-    def requested(self) -> LeasedTie:
+    def requested(self) -> LeasedConnection:
         return self.leases.request(self.workspace_id, self.idle_s)
 
-    def connected(self) -> LeasedTie:
+    def connected(self) -> LeasedConnection:
         return self.leases.connect(self.workspace_id, self.idle_s)

@@ -11,9 +11,9 @@ from torpor.accounts import Caller
 from torpor.domain.errors import Refused
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase
-from torpor.proxy.readiness import Standing, standing
+from torpor.proxy.readiness import Readiness, readiness
 from torpor.proxy.route_cache import Routes
-from torpor.service.use import Using
+from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 
 # However many knock, and are refused: the database is not asked again before this has passed.
@@ -25,18 +25,18 @@ REACH_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class WorkspaceReadiness:
     """How a workspace stands just now."""
 
     workspace: Workspace | None
-    standing: Standing
+    standing: Readiness
 
 
-class Waking:
+class WakeService:
     def __init__(
         self,
         wishes: Wishes,
-        using: Using,
+        using: UseService,
         routes: Routes,
         *,
         is_reachable: Callable[[str], bool],
@@ -51,8 +51,8 @@ class Waking:
         self._stays: dict[str, asyncio.Task[Workspace]] = {}
         self._refused: dict[str, tuple[float, Refused]] = {}
 
-    def standing(self, workspace: Workspace | None) -> Standing:
-        return standing(workspace, is_reachable=workspace is not None and self._is_reachable(workspace.id))
+    def standing(self, workspace: Workspace | None) -> Readiness:
+        return readiness(workspace, is_reachable=workspace is not None and self._is_reachable(workspace.id))
 
     async def wake(self, caller: Caller, workspace: Workspace) -> Refused | None:
         """It is wished to run from now on; or why not. Who comes meanwhile waits for the same answer."""
@@ -78,17 +78,17 @@ class Waking:
             stay.add_done_callback(functools.partial(_forget, self._stays, workspace.id))
         return await asyncio.shield(stay)
 
-    async def until(self, name: str, is_enough: Callable[[Stand], bool], *, within_s: float) -> Stand:
+    async def until(self, name: str, is_enough: Callable[[WorkspaceReadiness], bool], *, within_s: float) -> WorkspaceReadiness:
         """How it stands as soon as that is enough, or when the time is up."""
         end = self._now() + within_s
         while True:
             workspace = await self._routes.find(name, at_most_s_old=LOOK_EVERY_S)
-            stand = Stand(workspace, self.standing(workspace))
+            stand = WorkspaceReadiness(workspace, self.standing(workspace))
             left_s = end - self._now()
             if is_enough(stand) or left_s <= 0 or workspace is None:
                 return stand
             if self._routes.known(name) is not None:
-                is_about_to_answer = workspace.phase is Phase.RUNNING and stand.standing is Standing.WAKING
+                is_about_to_answer = workspace.phase is Phase.RUNNING and stand.standing is Readiness.WAKING
                 look_s = REACH_EVERY_S if is_about_to_answer else LOOK_EVERY_S
                 await self._routes.changed(workspace.id, within_s=min(left_s, look_s))
 

@@ -13,7 +13,7 @@ from typing import Any
 from torpor.domain.explain import OPERATION_MEANS
 from torpor.domain.records import Workspace
 from torpor.domain.states import Operation, Phase
-from torpor.proxy.readiness import Standing
+from torpor.proxy.readiness import Readiness
 
 
 class StepState(StrEnum):
@@ -29,7 +29,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class WakeProgress:
     """How a workspace stands, in words."""
 
     name: str
@@ -94,43 +94,43 @@ HOME_IS_THERE = frozenset({Phase.STANDBY, Phase.RUNNING})
 BUSY_WITH_HOME = frozenset(Operation) - {Operation.NONE, Operation.STARTING}
 
 
-def follow(name: str, workspace: Workspace | None, stands: Standing) -> Following:
+def wake_progress(name: str, workspace: Workspace | None, stands: Readiness) -> WakeProgress:
     if workspace is None:
         title = f"There is no workspace {name}"
-        return Following(name, title, "", None, Operation.NONE, None, False, False, False, None, ())
+        return WakeProgress(name, title, "", None, Operation.NONE, None, False, False, False, None, ())
     operation = workspace.operation
-    return Following(
+    return WakeProgress(
         name=name,
         title=f"{name} {_title(workspace, stands)}",
         words=_words(workspace, stands),
         phase=workspace.phase,
         operation=operation,
         progress=workspace.progress if operation is not Operation.NONE else None,
-        ready=stands is Standing.READY,
-        moving=stands is Standing.WAKING or operation is not Operation.NONE,
-        can_wake=stands is Standing.ASLEEP,
+        ready=stands is Readiness.READY,
+        moving=stands is Readiness.WAKING or operation is not Operation.NONE,
+        can_wake=stands is Readiness.ASLEEP,
         error=_error(workspace),
-        steps=_steps(workspace) if stands is Standing.WAKING else (),
+        steps=_steps(workspace) if stands is Readiness.WAKING else (),
         sleeps_at=workspace.sleeps_at.isoformat() if workspace.sleeps_at is not None else None,
     )
 
 
-def _title(workspace: Workspace, stands: Standing) -> str:
+def _title(workspace: Workspace, stands: Readiness) -> str:
     match stands:
-        case Standing.READY:
+        case Readiness.READY:
             return "is awake"
-        case Standing.WAKING:
+        case Readiness.WAKING:
             return "is waking up"
-        case Standing.ERROR:
+        case Readiness.ERROR:
             return "is in trouble"
         case _:
             return ASLEEP_TITLE[workspace.phase]
 
 
-def _words(workspace: Workspace, stands: Standing) -> str:
-    if stands is Standing.WAKING and workspace.space_awaited is not None:
+def _words(workspace: Workspace, stands: Readiness) -> str:
+    if stands is Readiness.WAKING and workspace.space_awaited is not None:
         return f"It waits for disk space: {workspace.space_awaited}. It goes on by itself when there is enough."
-    if stands is Standing.WAKING and workspace.operation is Operation.NONE:
+    if stands is Readiness.WAKING and workspace.operation is Operation.NONE:
         # RUNNING and yet not to be reached, or wished and not yet begun: seen between two looks, and over in a moment.
         return "It is about to begin."
     if workspace.operation is Operation.NONE:

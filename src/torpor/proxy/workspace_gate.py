@@ -13,25 +13,35 @@ from urllib.parse import urlencode
 
 import structlog
 
-from torpor.accounts import Accounts, Caller, How
+from torpor.accounts import Accounts, AuthMethod, Caller
 from torpor.domain.errors import Refused, Unavailable
-from torpor.domain.hostnames import Hosts, ToWorkspace
+from torpor.domain.hostnames import Hosts, WorkspaceHost
 from torpor.domain.idle import is_about_to_sleep
 from torpor.domain.records import Workspace
 from torpor.ports import Address
 from torpor.proxy import pages
-from torpor.proxy.caller_cache import Visitor, Visitors
-from torpor.proxy.gate import Pass, Reply, Verdict
-from torpor.proxy.knock import KNOCK, Answer, What, Who, cookies, is_cross_site, read, what, who
-from torpor.proxy.outcomes import Outcome
+from torpor.proxy.caller_cache import CachedCaller, CallerCache
+from torpor.proxy.gate import Forward, Reply, Verdict
+from torpor.proxy.knock import (
+    KNOCK,
+    CallerAccess,
+    KnockAnswer,
+    RequestKind,
+    caller_access,
+    cookies,
+    is_cross_site,
+    read_knock_headers,
+    request_kind,
+)
+from torpor.proxy.outcomes import RequestOutcome
 from torpor.proxy.pages import Notice
-from torpor.proxy.readiness import Standing
-from torpor.proxy.request_head import Head, Shown
+from torpor.proxy.readiness import Readiness
+from torpor.proxy.request_head import RequestHead, Shown
 from torpor.proxy.route_cache import Routes
-from torpor.proxy.sign_in_cookie import ENTER, LOGO, OWN_PATHS, ROOM, STANDING, enter, read_query, sign_in
-from torpor.proxy.usage import Usage
-from torpor.proxy.wake import Stand, Waking
-from torpor.proxy.wake_progress import follow
+from torpor.proxy.sign_in_cookie import ENTER, LOGO, OWN_PATHS, ROOM, STANDING, read_query, set_workspace_cookie, sign_in
+from torpor.proxy.usage import UsageTracker
+from torpor.proxy.wake import WakeService, WorkspaceReadiness
+from torpor.proxy.wake_progress import wake_progress
 
 log = structlog.get_logger()
 
@@ -47,36 +57,36 @@ AddressOf: TypeAlias = Callable[[str, int | None], Address | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WorkspaceRequest:
     """One request, read."""
 
-    to: ToWorkspace
-    head: Head
+    to: WorkspaceHost
+    head: RequestHead
     client: str
-    kind: What
+    kind: RequestKind
     wants_html: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CachedRoute:
     """A way that was worked out before, good for as long as nothing is different."""
 
-    visitor: Visitor
+    visitor: CachedCaller
     workspace: Workspace
     address: Address
-    way: Pass
+    way: Forward
 
 
-class House:
+class WorkspaceGate:
     def __init__(
         self,
         hosts: Hosts,
         accounts: Accounts,
         *,
         routes: Routes,
-        visitors: Visitors,
-        waking: Waking,
-        usage: Usage,
+        visitors: CallerCache,
+        waking: WakeService,
+        usage: UsageTracker,
         address_of: AddressOf,
         patience_s: float,
         now: Callable[[], float] = time.monotonic,
@@ -91,11 +101,11 @@ class House:
         self._patience_s = patience_s
         self._now = now
         self._door_cookie = hosts.door_cookie.encode()
-        self._ways: dict[Shown, Made] = {}
-        self._sorries: dict[tuple[ToWorkspace, bool], tuple[Reply, Reply]] = {}
+        self._ways: dict[Shown, CachedRoute] = {}
+        self._sorries: dict[tuple[WorkspaceHost, bool], tuple[Reply, Reply]] = {}
         """What each way to the same place has in common: all that is said when nobody answers there."""
 
-    def judge(self, to: ToWorkspace, head: Head, client: str) -> Verdict | Awaitable[Verdict]:
+    def judge(self, to: WorkspaceHost, head: RequestHead, client: str) -> Verdict | Awaitable[Verdict]:
         made = self._ways.get(head.shown)
         if made is not None and not head.target.startswith(OWN_PATHS):
             known = self._routes.known(to.name)
@@ -103,10 +113,10 @@ class House:
                 address = self._address_of(made.workspace.id, to.port)
                 if address is made.address or address == made.address:
                     return made.way
-        asks = read(head)
-        kind = what(asks, head.method, is_upgrade=head.is_upgrade)
+        asks = read_knock_headers(head)
+        kind = request_kind(asks, head.method, is_upgrade=head.is_upgrade)
         tokens = (asks.token,) if asks.token is not None else cookies(head, self._door_cookie)
-        asked = Asked(to, head, client, kind, asks.accepts_html)
+        asked = WorkspaceRequest(to, head, client, kind, asks.accepts_html)
         if asks.token is None and tokens and is_cross_site(asks, kind, to, self._hosts):
             return self._say(asked, pages.cross_site())
         if head.target.startswith(OWN_PATHS):
@@ -120,14 +130,14 @@ class House:
 
     # ── deciding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask_and_judge(self, asked: Asked, tokens: Sequence[str]) -> Verdict:
+    async def _ask_and_judge(self, asked: WorkspaceRequest, tokens: Sequence[str]) -> Verdict:
         visitor, workspace = await self._ask(asked, tokens)
         if visitor is None:
             return self._nobody(asked)
         decided = self._decide(asked, visitor, workspace)
-        return decided if isinstance(decided, Pass | Reply) else await decided
+        return decided if isinstance(decided, Forward | Reply) else await decided
 
-    async def _ask(self, asked: Asked, tokens: Sequence[str]) -> tuple[Visitor | None, Workspace | None]:
+    async def _ask(self, asked: WorkspaceRequest, tokens: Sequence[str]) -> tuple[CachedCaller | None, Workspace | None]:
         """Who shows these, by the first that is good here, and what bears the name."""
         visitor = workspace = None
         for token in tokens:
@@ -135,66 +145,76 @@ class House:
             # Whoever is nobody learns nothing by how long it takes, and costs no look.
             if self._caller(visitor, asked) is not None:
                 workspace = await self._routes.find(asked.to.name)
-                if self._who(visitor, asked, workspace) is not Who.NOBODY:
+                if self._who(visitor, asked, workspace) is not CallerAccess.NOBODY:
                     break
         return visitor, workspace
 
-    def _decide(self, asked: Asked, visitor: Visitor, workspace: Workspace | None) -> Verdict | Awaitable[Verdict]:
+    def _decide(
+        self, asked: WorkspaceRequest, visitor: CachedCaller, workspace: Workspace | None
+    ) -> Verdict | Awaitable[Verdict]:
         caller = None if visitor.is_gone else self._caller(visitor, asked)
-        is_who = who(caller, workspace)
-        if caller is None or workspace is None or is_who is not Who.MAY_USE:
-            return self._answer(asked, KNOCK[is_who][asked.kind][Standing.UNKNOWN], None, Standing.UNKNOWN)
+        is_who = caller_access(caller, workspace)
+        if caller is None or workspace is None or is_who is not CallerAccess.MAY_USE:
+            return self._answer(asked, KNOCK[is_who][asked.kind][Readiness.UNKNOWN], None, Readiness.UNKNOWN)
         stands = self._waking.standing(workspace)
-        if stands is Standing.READY and is_about_to_sleep(workspace):
+        if stands is Readiness.READY and is_about_to_sleep(workspace):
             return self._safely(asked, self._stay, asked, visitor, workspace)
         answer = KNOCK[is_who][asked.kind][stands]
         match answer:
-            case Answer.FORWARD:
+            case KnockAnswer.FORWARD:
                 return self._forward(asked, visitor, workspace)
-            case Answer.WAKE_AND_SHOW | Answer.WAKE_AND_HOLD | Answer.HOLD:
+            case KnockAnswer.WAKE_AND_SHOW | KnockAnswer.WAKE_AND_HOLD | KnockAnswer.HOLD:
                 return self._safely(asked, self._wake, asked, visitor, workspace, answer)
             case _:
                 return self._answer(asked, answer, workspace, stands)
 
-    def _answer(self, asked: Asked, answer: Answer, workspace: Workspace | None, stands: Standing) -> Reply:
+    def _answer(self, asked: WorkspaceRequest, answer: KnockAnswer, workspace: Workspace | None, stands: Readiness) -> Reply:
         """What can be said at once."""
         name = asked.to.name
         match answer:
-            case Answer.SIGN_IN | Answer.REFUSE_401:
+            case KnockAnswer.SIGN_IN | KnockAnswer.REFUSE_401:
                 return self._nobody(asked)
-            case Answer.REFUSE_403:
+            case KnockAnswer.REFUSE_403:
                 return self._say(
                     asked, pages.forbidden("this token was not made for opening workspaces; it needs the scope 'use'")
                 )
-            case Answer.NOT_THERE:
-                return self._say(asked, pages.not_there(name))
-            case Answer.SHOW | Answer.REFUSE_503 | Answer.WAKE_AND_SHOW | Answer.WAKE_AND_HOLD | Answer.HOLD:
-                notice = pages.stands(self._hosts, follow(name, workspace, stands), stands)
-                if answer is Answer.REFUSE_503 and notice.status != 503:
+            case KnockAnswer.NOT_THERE:
+                return self._say(asked, pages.workspace_not_found_page(name))
+            case (
+                KnockAnswer.SHOW
+                | KnockAnswer.REFUSE_503
+                | KnockAnswer.WAKE_AND_SHOW
+                | KnockAnswer.WAKE_AND_HOLD
+                | KnockAnswer.HOLD
+            ):
+                notice = pages.readiness_page(self._hosts, wake_progress(name, workspace, stands), stands)
+                if answer is KnockAnswer.REFUSE_503 and notice.status != 503:
                     notice = dataclasses.replace(notice, status=503)
                 return self._say(asked, notice)
-            case Answer.FORWARD:
+            case KnockAnswer.FORWARD:
                 raise AssertionError("what is ready has a way")
             case _:
                 assert_never(answer)
 
-    def _forward(self, asked: Asked, visitor: Visitor, workspace: Workspace) -> Verdict:
+    def _forward(self, asked: WorkspaceRequest, visitor: CachedCaller, workspace: Workspace) -> Verdict:
         to = asked.to
         address = self._address_of(workspace.id, to.port)
         if address is None:
-            return self._answer(asked, Answer.SHOW, workspace, Standing.WAKING)
+            return self._answer(asked, KnockAnswer.SHOW, workspace, Readiness.WAKING)
         use = self._visitors.use(visitor, workspace.id, self._usage.of(workspace.id, standby_ttl_s=workspace.standby_ttl_s))
         sorry, too_late = self._sorry(asked)
-        way = Pass(address, Outcome.WORKSPACE, sorry=sorry, too_late=too_late, use=use, bearer=use.bearer)
+        way = Forward(address, RequestOutcome.WORKSPACE, sorry=sorry, too_late=too_late, use=use, bearer=use.bearer)
         # Where a page of somebody else may send people, it may not ask for anything, and not every page tells which it is: such
         # a way is not for the next request.
-        if not is_cross_site(dataclasses.replace(read(asked.head), referer=None), What.SUBREQUEST, to, self._hosts):
+        if not is_cross_site(
+            dataclasses.replace(read_knock_headers(asked.head), referer=None), RequestKind.SUBREQUEST, to, self._hosts
+        ):
             if len(self._ways) >= WAYS_KNOWN:
                 self._ways.clear()
-            self._ways[asked.head.shown] = Made(visitor, workspace, address, way)
+            self._ways[asked.head.shown] = CachedRoute(visitor, workspace, address, way)
         return way
 
-    def _sorry(self, asked: Asked) -> tuple[Reply, Reply]:
+    def _sorry(self, asked: WorkspaceRequest) -> tuple[Reply, Reply]:
         """What is said when nobody answers there, and when that takes too long."""
         said = self._sorries.get((asked.to, asked.wants_html))
         if said is None:
@@ -208,37 +228,37 @@ class House:
             )
         return said
 
-    async def _stay(self, asked: Asked, visitor: Visitor, workspace: Workspace) -> Verdict:
+    async def _stay(self, asked: WorkspaceRequest, visitor: CachedCaller, workspace: Workspace) -> Verdict:
         now = await self._waking.stay(workspace)
         if is_about_to_sleep(now):
-            return self._answer(asked, Answer.REFUSE_503, now, Standing.ASLEEP)
+            return self._answer(asked, KnockAnswer.REFUSE_503, now, Readiness.ASLEEP)
         decided = self._decide(asked, visitor, now)
-        return decided if isinstance(decided, Pass | Reply) else await decided
+        return decided if isinstance(decided, Forward | Reply) else await decided
 
     # ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _wake(self, asked: Asked, visitor: Visitor, workspace: Workspace, answer: Answer) -> Verdict:
+    async def _wake(self, asked: WorkspaceRequest, visitor: CachedCaller, workspace: Workspace, answer: KnockAnswer) -> Verdict:
         caller = self._caller(visitor, asked)
         assert caller is not None, "nobody wakes nothing"
-        if answer is not Answer.HOLD:
+        if answer is not KnockAnswer.HOLD:
             refused = await self._waking.wake(caller, workspace)
             if refused is not None:
                 return await self._not_woken(asked, visitor, refused)
-        patience_s = 0.0 if answer is Answer.WAKE_AND_SHOW else self._patience_s
+        patience_s = 0.0 if answer is KnockAnswer.WAKE_AND_SHOW else self._patience_s
         stand = await self._waking.until(asked.to.name, _does_not_wake, within_s=patience_s)
         return self._after_waking(asked, visitor, stand)
 
-    def _after_waking(self, asked: Asked, visitor: Visitor, stand: Stand) -> Verdict:
+    def _after_waking(self, asked: WorkspaceRequest, visitor: CachedCaller, stand: WorkspaceReadiness) -> Verdict:
         """Who may come in is judged again: minutes may have passed."""
         caller = None if visitor.is_gone else self._caller(visitor, asked)
-        is_who = who(caller, stand.workspace)
-        if is_who is not Who.MAY_USE or stand.workspace is None:
-            return self._answer(asked, KNOCK[is_who][asked.kind][Standing.UNKNOWN], None, Standing.UNKNOWN)
-        if stand.standing is Standing.READY:
+        is_who = caller_access(caller, stand.workspace)
+        if is_who is not CallerAccess.MAY_USE or stand.workspace is None:
+            return self._answer(asked, KNOCK[is_who][asked.kind][Readiness.UNKNOWN], None, Readiness.UNKNOWN)
+        if stand.standing is Readiness.READY:
             return self._forward(asked, visitor, stand.workspace)
-        return self._answer(asked, Answer.SHOW, stand.workspace, stand.standing)
+        return self._answer(asked, KnockAnswer.SHOW, stand.workspace, stand.standing)
 
-    async def _not_woken(self, asked: Asked, visitor: Visitor, refused: Refused) -> Verdict:
+    async def _not_woken(self, asked: WorkspaceRequest, visitor: CachedCaller, refused: Refused) -> Verdict:
         if refused.code == "limit_reached":
             room = f"{self._hosts.base_url}{ROOM}?{urlencode(_way_back(asked))}"
             return self._say(asked, pages.over_limit(self._hosts, asked.to.name, refused.message, room))
@@ -246,65 +266,67 @@ class House:
             return self._say(asked, pages.disk_low(self._hosts, asked.to.name, refused.message))
         # It is not as it was a moment ago: in an error, deleted, or not theirs any more.
         workspace = await self._routes.find(asked.to.name, at_most_s_old=0)
-        return self._after_waking(asked, visitor, Stand(workspace, self._waking.standing(workspace)))
+        return self._after_waking(asked, visitor, WorkspaceReadiness(workspace, self._waking.standing(workspace)))
 
     # ── what is asked of the gate itself ──────────────────────────────────────────────────────────────────────────────
 
-    async def _answer_ourselves(self, asked: Asked, tokens: Sequence[str]) -> Verdict:
+    async def _answer_ourselves(self, asked: WorkspaceRequest, tokens: Sequence[str]) -> Verdict:
         path, _, query = asked.head.target.decode("latin-1").partition("?")
         said = read_query(query)
         if said is None:
-            return self._say(asked, pages.nothing_here())
-        if path == ENTER and asked.kind is What.NAVIGATION:
+            return self._say(asked, pages.no_page())
+        if path == ENTER and asked.kind is RequestKind.NAVIGATION:
             code, back = said.get("code", ""), said.get("back", "/")
-            return await enter(
+            return await set_workspace_cookie(
                 self._hosts, self._accounts, self._routes, asked.to, asked.head, code=code, back=back, client=asked.client
             )
         if path == STANDING:
             return await self._tell_standing(asked, tokens, after=said.get("after", ""))
         if path == LOGO:
             return pages.logo()
-        return self._say(asked, pages.nothing_here())
+        return self._say(asked, pages.no_page())
 
-    async def _tell_standing(self, asked: Asked, tokens: Sequence[str], *, after: str) -> Verdict:
+    async def _tell_standing(self, asked: WorkspaceRequest, tokens: Sequence[str], *, after: str) -> Verdict:
         name = asked.to.name
         visitor, workspace = await self._ask(asked, tokens)
         match self._who(visitor, asked, workspace):
-            case Who.NOBODY:
-                return pages.as_json(401, {"error": "unauthorized"}, outcome=Outcome.UNAUTHORIZED)
-            case Who.NOT_FOR_THIS | Who.STRANGER:
-                return pages.as_json(404, {"error": "not_found"}, outcome=Outcome.UNKNOWN)
-            case Who.MAY_USE:
+            case CallerAccess.NOBODY:
+                return pages.as_json(401, {"error": "unauthorized"}, outcome=RequestOutcome.UNAUTHORIZED)
+            case CallerAccess.NOT_FOR_THIS | CallerAccess.STRANGER:
+                return pages.as_json(404, {"error": "not_found"}, outcome=RequestOutcome.UNKNOWN)
+            case CallerAccess.MAY_USE:
                 pass
         stand = await self._waking.until(
-            name, lambda now: follow(name, now.workspace, now.standing).tag != after, within_s=FOLLOW_S
+            name, lambda now: wake_progress(name, now.workspace, now.standing).tag != after, within_s=FOLLOW_S
         )
-        if self._who(visitor, asked, stand.workspace) is not Who.MAY_USE:
-            return pages.as_json(404, {"error": "not_found"}, outcome=Outcome.UNKNOWN)
-        return pages.as_json(200, follow(name, stand.workspace, stand.standing).body())
+        if self._who(visitor, asked, stand.workspace) is not CallerAccess.MAY_USE:
+            return pages.as_json(404, {"error": "not_found"}, outcome=RequestOutcome.UNKNOWN)
+        return pages.as_json(200, wake_progress(name, stand.workspace, stand.standing).body())
 
     # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _who(self, visitor: Visitor | None, asked: Asked, workspace: Workspace | None) -> Who:
-        return who(None if visitor is None or visitor.is_gone else self._caller(visitor, asked), workspace)
+    def _who(self, visitor: CachedCaller | None, asked: WorkspaceRequest, workspace: Workspace | None) -> CallerAccess:
+        return caller_access(None if visitor is None or visitor.is_gone else self._caller(visitor, asked), workspace)
 
-    def _caller(self, visitor: Visitor, asked: Asked) -> Caller | None:
+    def _caller(self, visitor: CachedCaller, asked: WorkspaceRequest) -> Caller | None:
         """Who it is, if they showed it in the way it is meant for: a session opens no workspace, and a cookie is no token."""
         caller = visitor.caller
-        if caller is None or caller.how is not (How.TOKEN if asked.kind is What.PROGRAM else How.DOOR):
+        if caller is None or caller.how is not (AuthMethod.TOKEN if asked.kind is RequestKind.PROGRAM else AuthMethod.DOOR):
             return None
         return caller if caller.came_from == asked.client else dataclasses.replace(caller, came_from=asked.client)
 
-    def _nobody(self, asked: Asked) -> Reply:
-        if KNOCK[Who.NOBODY][asked.kind][Standing.UNKNOWN] is Answer.SIGN_IN:
+    def _nobody(self, asked: WorkspaceRequest) -> Reply:
+        if KNOCK[CallerAccess.NOBODY][asked.kind][Readiness.UNKNOWN] is KnockAnswer.SIGN_IN:
             return sign_in(self._hosts, asked.to, asked.head)
         return self._say(asked, pages.unauthorized(self._hosts))
 
-    def _say(self, asked: Asked, notice: Notice) -> Reply:
+    def _say(self, asked: WorkspaceRequest, notice: Notice) -> Reply:
         # A page's own requests want no page, whatever they say they accept.
         return pages.reply(notice, as_html=asked.wants_html)
 
-    async def _safely(self, asked: Asked, judge: Callable[P, Awaitable[Verdict]], *args: P.args, **more: P.kwargs) -> Verdict:
+    async def _safely(
+        self, asked: WorkspaceRequest, judge: Callable[P, Awaitable[Verdict]], *args: P.args, **more: P.kwargs
+    ) -> Verdict:
         """Whatever happens is answered."""
         try:
             return await judge(*args, **more)
@@ -314,14 +336,14 @@ class House:
             return self._say(asked, pages.refused(403, "That is not possible", refused.message))
         except Exception:
             log.exception("cannot_tell", workspace=asked.to.name)
-        return self._say(asked, pages.cannot_tell(asked.to.name))
+        return self._say(asked, pages.lookup_unavailable_page(asked.to.name))
 
 
-def _does_not_wake(stand: Stand) -> bool:
-    return stand.standing is not Standing.WAKING
+def _does_not_wake(stand: WorkspaceReadiness) -> bool:
+    return stand.standing is not Readiness.WAKING
 
 
-def _way_back(asked: Asked) -> dict[str, str]:
+def _way_back(asked: WorkspaceRequest) -> dict[str, str]:
     back = asked.head.target.decode("latin-1")
     port = {} if asked.to.port is None else {"port": str(asked.to.port)}
     return {"workspace": asked.to.name, **port, "back": back}

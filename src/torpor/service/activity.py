@@ -8,7 +8,7 @@ from typing import TypeAlias
 import structlog
 
 from torpor.domain.errors import Unavailable
-from torpor.domain.idle import BusSays
+from torpor.domain.idle import UseReport
 from torpor.loops import Loop, stop
 from torpor.ports import Activity
 
@@ -28,7 +28,7 @@ LOOK_EVERY_S = 10.0
 TURN_S = LONGEST_PATIENCE_S + LONGEST_RETRY_S
 """How long it takes to tell the bus something, or to find that it cannot be told."""
 
-Ask: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, BusSays]]]
+Ask: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, UseReport]]]
 """Of each of these workspaces; BusOut when the bus cannot be asked."""
 Touch: TypeAlias = Callable[[str, float], None]
 """This workspace was used just now, and stays awake for so many seconds. Returns at once and never fails."""
@@ -40,7 +40,7 @@ class BusOut(Unavailable):
     """Nobody can be put to sleep just now: who is used cannot be asked."""
 
 
-def patience_s(lease_s: float) -> float:
+def timeout_s(lease_s: float) -> float:
     return min(LONGEST_PATIENCE_S, lease_s * PATIENCE_PART)
 
 
@@ -48,28 +48,28 @@ def retry_s(lease_s: float) -> float:
     return min(LONGEST_RETRY_S, lease_s * RETRY_PART)
 
 
-def asking(activity: Activity) -> Ask:
-    async def ask(workspace_ids: Sequence[str]) -> Mapping[str, BusSays]:
+def use_reader(activity: Activity) -> Ask:
+    async def ask(workspace_ids: Sequence[str]) -> Mapping[str, UseReport]:
         try:
             uses = await activity.uses(workspace_ids)
             # Asked after the uses: a bus that forgot them before it answered is caught at it.
             memory_s = await activity.memory_s()
         except Unavailable as out:
             raise BusOut(out.message) from out
-        return {one: BusSays(use.connections, use.idle_timer_s, memory_s, use.busy) for one, use in uses.items()}
+        return {one: UseReport(use.connections, use.idle_timer_s, memory_s, use.busy) for one, use in uses.items()}
 
     return ask
 
 
-def ignored(workspace_id: str, idle_s: float) -> None:
+def discard_touch(workspace_id: str, idle_s: float) -> None:
     """Where there is no bus, nobody is told."""
 
 
-async def not_written(workspace_ids: Collection[str]) -> None:
+async def discard_use(workspace_ids: Collection[str]) -> None:
     """Where there is no database."""
 
 
-class FallBack:
+class UseFallback:
     """What the bus cannot be told is written down: it may be only we who cannot reach it, and the leader can.
 
     At most three times in a lease, and nobody waits for it.
@@ -101,7 +101,7 @@ class FallBack:
             log.exception("use_not_written_down", workspaces=len(workspace_ids))
 
 
-class Touches:
+class TouchQueue:
     """Starts idle timers in the background, many with one message. What could not be told is told as soon as it can be."""
 
     def __init__(self, activity: Activity, *, lease_s: float = 30, now: Callable[[], float] = time.monotonic) -> None:
@@ -121,9 +121,9 @@ class Touches:
             self._untold[workspace_id] = until
             self._wake.set()
 
-    async def run(self, write_down: WriteDown = not_written) -> None:
+    async def run(self, write_down: WriteDown = discard_use) -> None:
         """Until cancelled."""
-        fall_back = FallBack(write_down, lease_s=self._lease_s, now=self._now)
+        fall_back = UseFallback(write_down, lease_s=self._lease_s, now=self._now)
         again_s = retry_s(self._lease_s)
 
         async def turn() -> float | None:
@@ -152,7 +152,7 @@ class Touches:
         if not batch:
             return True
         try:
-            async with asyncio.timeout(patience_s(self._lease_s)):
+            async with asyncio.timeout(timeout_s(self._lease_s)):
                 await self._activity.touch({workspace_id: until - now for workspace_id, until in batch.items()})
         except BaseException as error:
             # Whatever it was: what was touched again meanwhile stands, and the rest is told with the next message.

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from datetime import datetime
 
 from torpor.accounts import Caller
-from torpor.domain.access import Access, Deed, access, check_access, not_there
-from torpor.domain.audit import Action
+from torpor.domain.access import Access, Permission, access, check_access, workspace_not_found
+from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Refused
 from torpor.domain.idle import (
-    BusSays,
-    Facts,
-    GoDown,
+    GoToSleep,
+    IdleFacts,
     StayAwake,
+    UseReport,
     WorkLease,
     decide,
     has_step_down,
@@ -26,9 +26,9 @@ from torpor.domain.idle import (
 from torpor.domain.names import is_id
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish, WishOrigin
-from torpor.service.activity import Ask, BusOut, Touch, ignored
+from torpor.service.activity import Ask, BusOut, Touch, discard_touch
 from torpor.store.service_store import DuePage, ServiceStore, SleepWarning
-from torpor.store.user_store import Entry
+from torpor.store.user_store import AuditEntry
 
 BUS_PATIENCE_S = 2.0
 LONGEST_HOLD_S = 7 * 86_400
@@ -36,19 +36,19 @@ MOST_HOLDS = 20
 LONGEST_REASON = 200
 
 
-def done(caller: Caller, action: Action, workspace: Workspace, **detail: object) -> Entry:
+def done(caller: Caller, action: AuditAction, workspace: Workspace, **detail: object) -> AuditEntry:
     """The line of the audit log that tells what somebody did with a workspace."""
     return caller.entry(action, workspace_id=workspace.id, workspace=workspace.name, detail=detail)
 
 
-class Using:
+class UseService:
     def __init__(
         self,
         store: ServiceStore,
         *,
         new_id: Callable[[], str],
         hint: Callable[[str], None],
-        touch: Touch = ignored,
+        touch: Touch = discard_touch,
         ask: Ask | None = None,
         lease_s: float = 30,
     ) -> None:
@@ -69,7 +69,7 @@ class Using:
             # Whoever puts it to sleep holds the same row meanwhile, so this comes before that or after it.
             workspace = await writing.lock(found.id)
             if workspace is None:
-                raise not_there(found.name)
+                raise workspace_not_found(found.name)
             _check_near(caller, workspace)
             if workspace.deleted_at is not None:
                 raise Refused("is_deleted", f"{found.name!r} is deleted; undelete it first", workspace=found.name)
@@ -82,7 +82,7 @@ class Using:
             stays = is_about_to_sleep(workspace)
             if stays:
                 await writing.set_wish(workspace.id, Wish.RUNNING, origin=WishOrigin.WAKE)
-            await writing.audit(done(caller, Action.WORKSPACE_HOLD, workspace, reason=reason, seconds=seconds))
+            await writing.audit(done(caller, AuditAction.WORKSPACE_HOLD, workspace, reason=reason, seconds=seconds))
         if stays:
             self._hint(workspace.id)
         return lease
@@ -97,12 +97,12 @@ class Using:
         async with self._store.writing() as writing:
             workspace = await writing.lock(found.id)
             if workspace is None:
-                raise not_there(found.name)
+                raise workspace_not_found(found.name)
             has = _check_near(caller, workspace)
             made_by = None if has >= Access.MANAGE else caller.user.username
             ended = await writing.delete_work_leases(found.id, lease_id, made_by=made_by)
             if ended:
-                await writing.audit(done(caller, Action.WORKSPACE_UNHOLD, found, ended=ended))
+                await writing.audit(done(caller, AuditAction.WORKSPACE_UNHOLD, found, ended=ended))
             elif lease_id is not None:
                 if any(one.id == lease_id for one in await writing.work_leases(found.id)):
                     raise _anothers(found, has)
@@ -193,8 +193,8 @@ class Using:
             now = await writing.now()
             # Last of all: who connects after this has been there for less time than the commit takes.
             bus = await _ask_soon(ask, workspace_id) if to is Wish.STANDBY else None
-            match decide(Facts(workspace, leases, bus, lease_s, now)):
-                case GoDown(wish) if wish is to:
+            match decide(IdleFacts(workspace, leases, bus, lease_s, now)):
+                case GoToSleep(wish) if wish is to:
                     await writing.set_wish(workspace_id, wish, origin=WishOrigin.IDLE)
                 case _:
                     return False
@@ -209,9 +209,9 @@ class Using:
             return None
         leases = await self._store.work_leases(workspace.id)
         bus = await self._ask_quietly(workspace.id) if workspace.phase is Phase.RUNNING else None
-        return reasons_to_stay(Facts(workspace, leases, bus, self._lease_s, await self._store.now()))
+        return reasons_to_stay(IdleFacts(workspace, leases, bus, self._lease_s, await self._store.now()))
 
-    async def _ask_quietly(self, workspace_id: str) -> BusSays | None:
+    async def _ask_quietly(self, workspace_id: str) -> UseReport | None:
         """That the bus cannot be asked is a fact like any other."""
         if self._ask is None:
             return None
@@ -221,7 +221,7 @@ class Using:
             return None
 
 
-async def _ask_soon(ask: Ask, workspace_id: str) -> BusSays:
+async def _ask_soon(ask: Ask, workspace_id: str) -> UseReport:
     """Others wait meanwhile, for the row or for an answer."""
     try:
         async with asyncio.timeout(BUS_PATIENCE_S):
@@ -233,7 +233,7 @@ async def _ask_soon(ask: Ask, workspace_id: str) -> BusSays:
 def _check_near(caller: Caller, workspace: Workspace) -> Access:
     """How near they are, now that the row is held: it may have been taken from them since it was found."""
     username, is_admin = caller.user.username, caller.is_admin
-    check_access(workspace, username, Deed.HOLD, is_admin=is_admin)
+    check_access(workspace, username, Permission.HOLD, is_admin=is_admin)
     return access(workspace, username, is_admin=is_admin)
 
 

@@ -12,35 +12,35 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from torpor.accounts import Caller
-from torpor.domain.access import Deed, Share, check_access, not_there
-from torpor.domain.audit import Action
+from torpor.domain.access import Permission, Share, check_access, workspace_not_found
+from torpor.domain.audit import AuditAction
 from torpor.domain.before_sleep import check_before_sleep
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason, Refused
 from torpor.domain.explain import Explanation, explain
 from torpor.domain.limits import RunningLimits, admit
 from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import check_name, is_id, is_name
-from torpor.domain.records import Archive, ErrorInfo, Workspace
+from torpor.domain.records import Archive, Workspace, WorkspaceError
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.domain.unconfined import port_warnings
-from torpor.service.use import Using, done
+from torpor.service.use import UseService, done
 from torpor.store.controller_members import Member
 from torpor.store.service_store import (
-    ArchiveStanding,
+    ArchiveState,
     Attempt,
-    Audited,
     AuditFilter,
+    AuditRecord,
     Creation,
     NameReserved,
     NameTaken,
     NewBeforeSleep,
     NewWorkspace,
     ServiceStore,
+    ServiceTransaction,
     StoredArchive,
     WorkspaceChange,
-    Writing,
 )
-from torpor.store.user_store import Entry
+from torpor.store.user_store import AuditEntry
 from torpor.templates.catalogue import DEFAULT, program, template, templates
 
 # Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
@@ -57,7 +57,7 @@ class Ttls:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WorkspaceListing:
     items: Sequence[Workspace]
     next_after: tuple[datetime, str] | None
 
@@ -70,12 +70,12 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    items: Sequence[Audited]
+    items: Sequence[AuditRecord]
     next_before: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RunningQuota:
     """How many may run, and which of somebody's do."""
 
     per_user: int
@@ -84,7 +84,7 @@ class Room:
     running: Sequence[str]
 
 
-async def no_disk_is_known(_needed_bytes: int) -> None:
+async def skip_disk_check(_needed_bytes: int) -> None:
     return None
 
 
@@ -97,14 +97,14 @@ class Wishes:
         ttls: Ttls,
         new_id: Callable[[], str],
         hint: Callable[[str], None],
-        using: Using | None = None,
-        require_space: Callable[[int], Awaitable[None]] = no_disk_is_known,
+        using: UseService | None = None,
+        require_space: Callable[[int], Awaitable[None]] = skip_disk_check,
         name_reserved_s: float = 0,
     ) -> None:
         """`require_space`: returns when so many bytes more fit on the disk of the homes; Refused `disk_low` otherwise.
         `name_reserved_s`: how long a name that was given up is reserved for the owner of the workspace that had it.
         """
-        self.using = using or Using(store, new_id=new_id, hint=hint)
+        self.using = using or UseService(store, new_id=new_id, hint=hint)
         self._store = store
         self._limits = limits
         self._ttls = ttls
@@ -158,7 +158,7 @@ class Wishes:
                     await writing.remember_creation(caller.user.id, key, asked)
                 await writing.audit(
                     caller.entry(
-                        Action.WORKSPACE_CREATE,
+                        AuditAction.WORKSPACE_CREATE,
                         workspace_id=new.id,
                         workspace=name,
                         detail={"template": template_name, "desired_state": desired_state},
@@ -173,7 +173,7 @@ class Wishes:
             self.using.touch(new.id, new.standby_ttl_s)
         return await self.find(caller, new.id)
 
-    async def find(self, caller: Caller, id_or_name: str, *deeds: Deed, deleted_first: bool = False) -> Workspace:
+    async def find(self, caller: Caller, id_or_name: str, *deeds: Permission, deleted_first: bool = False) -> Workspace:
         """The workspace, if it is this caller's to see and they may do this with it; what is not is not revealed."""
         if is_id(id_or_name):
             found = await self._store.by_id(id_or_name)
@@ -183,17 +183,17 @@ class Wishes:
         else:
             found = None
         if found is None:
-            raise not_there(id_or_name)
+            raise workspace_not_found(id_or_name)
         _check(caller, found, *deeds, said=id_or_name)
         return found
 
     async def page(
         self, caller: Caller, *, phase: Phase | None = None, after: tuple[datetime, str] | None = None, limit: int = 100
-    ) -> Page:
+    ) -> WorkspaceListing:
         seen_by = None if caller.is_admin else caller.user
         items = await self._store.page(seen_by=seen_by, phase=phase, after=after, limit=limit + 1)
         more = items[limit - 1] if len(items) > limit else None
-        return Page(items[:limit], (more.created_at, more.id) if more else None)
+        return WorkspaceListing(items[:limit], (more.created_at, more.id) if more else None)
 
     async def wish(self, caller: Caller, id_or_name: str, desired_state: Wish) -> Workspace:
         return await self.change(caller, id_or_name, desired_state=desired_state)
@@ -211,7 +211,7 @@ class Wishes:
     ) -> Workspace:
         """All of it or nothing. A wish is accepted whatever is under way; the same one again clears its error."""
         # Whoever says nothing at all must be allowed to change something all the same.
-        deeds = (Deed.CHANGE, Deed.WISH) if desired_state is not None else (Deed.CHANGE,)
+        deeds = (Permission.CHANGE, Permission.WISH) if desired_state is not None else (Permission.CHANGE,)
         found = await self.find(caller, id_or_name, *deeds)
         if name is not None:
             check_name(name)
@@ -236,7 +236,7 @@ class Wishes:
                 await writing.change(found.id, change)
             if name is not None and name != workspace.name:
                 await writing.require_own_name(found.id, reserved_s=self._name_reserved_s)
-            for entry in _changed(caller, workspace, change):
+            for entry in _audit_entries(caller, workspace, change):
                 await writing.audit(entry)
         if desired_state is Wish.RUNNING:
             self.using.touch(found.id, standby_s)
@@ -244,12 +244,12 @@ class Wishes:
 
     async def wake(self, caller: Caller, id_or_name: str) -> Workspace:
         """Somebody knocked. Many at once wish once; a refusal leaves the wish, and an error is for a person to clear."""
-        found = await self.find(caller, id_or_name, Deed.OPEN)
+        found = await self.find(caller, id_or_name, Permission.OPEN)
         if found.desired_state is not Wish.RUNNING and found.deleted_at is None:
             await self._require_space_for(found, Wish.RUNNING)
         # Judged while the row is held: who finds it awake must not find out later that it was just put to sleep.
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Deed.OPEN)
+            workspace = await self._locked(writing, caller, found, Permission.OPEN)
             _check_wakeable(workspace)
             is_awake = workspace.desired_state is Wish.RUNNING
             if is_awake:
@@ -257,7 +257,7 @@ class Wishes:
             else:
                 admit(await writing.running_besides(found.id), self._limits)
                 await writing.set_wish(found.id, Wish.RUNNING, origin=WishOrigin.WAKE)
-                await writing.audit(done(caller, Action.WORKSPACE_WAKE, workspace))
+                await writing.audit(done(caller, AuditAction.WORKSPACE_WAKE, workspace))
         if not is_awake:
             self._hint(found.id)
         self.using.touch(found.id, workspace.standby_ttl_s)
@@ -265,17 +265,17 @@ class Wishes:
 
     async def delete(self, caller: Caller, id_or_name: str, *, purge: bool = False) -> Workspace:
         """Accepted from every state. A last archive is kept for `undelete`, unless it is purged."""
-        found = await self.find(caller, id_or_name, Deed.DELETE)
+        found = await self.find(caller, id_or_name, Permission.DELETE)
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Deed.DELETE)
+            workspace = await self._locked(writing, caller, found, Permission.DELETE)
             await writing.set_wish(found.id, Wish.DELETED, purge=purge)
-            await writing.audit(done(caller, Action.WORKSPACE_DELETE, workspace, purge=purge))
+            await writing.audit(done(caller, AuditAction.WORKSPACE_DELETE, workspace, purge=purge))
         return await self._wished(caller, found)
 
     async def undelete(self, caller: Caller, id_or_name: str) -> Workspace:
-        found = await self.find(caller, id_or_name, Deed.DELETE, deleted_first=True)
+        found = await self.find(caller, id_or_name, Permission.DELETE, deleted_first=True)
         async with self._naming(found.name) as writing:
-            workspace = await self._locked(writing, caller, found, Deed.DELETE)
+            workspace = await self._locked(writing, caller, found, Permission.DELETE)
             if workspace.deleted_at is None:
                 raise Refused("not_deleted", f"{workspace.name!r} is not deleted", workspace=workspace.name)
             if workspace.purge:
@@ -283,7 +283,7 @@ class Wishes:
             await _require_kept(writing, workspace)
             await writing.set_wish(workspace.id, Wish.ARCHIVED)
             await writing.require_own_name(workspace.id, reserved_s=self._name_reserved_s)
-            await writing.audit(done(caller, Action.WORKSPACE_UNDELETE, workspace))
+            await writing.audit(done(caller, AuditAction.WORKSPACE_UNDELETE, workspace))
         return await self._wished(caller, found)
 
     async def recover(
@@ -293,27 +293,27 @@ class Wishes:
 
         A home that is there without a readable marker may be accepted as it is.
         """
-        found = await self.find(caller, id_or_name, Deed.RECOVER)
+        found = await self.find(caller, id_or_name, Permission.RECOVER)
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Deed.RECOVER)
+            workspace = await self._locked(writing, caller, found, Permission.RECOVER)
             error = workspace.error
             if error is None or not error.is_terminal:
                 raise Refused("not_in_error", f"{workspace.name!r} is not in ERROR; there is nothing to recover from")
             kept = await writing.archives(workspace.id)
             await _refuse_marked(writing, workspace, archive_key)
-            archive = _way_out(workspace, error, kept, archive_key=archive_key, empty=empty, accept=accept)
+            archive = _recovery_archive(workspace, error, kept, archive_key=archive_key, empty=empty, accept=accept)
             await writing.set_recovery(workspace.id, archive, empty=empty, accept=accept)
             way = {"archive_key": archive_key, "empty": empty, "accept": accept}
-            await writing.audit(done(caller, Action.WORKSPACE_RECOVER, workspace, reason=error.reason, **way))
+            await writing.audit(done(caller, AuditAction.WORKSPACE_RECOVER, workspace, reason=error.reason, **way))
         return await self._wished(caller, found)
 
     # ── sharing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def share(self, caller: Caller, id_or_name: str, username: str, role: Share) -> Workspace:
         """From now on they may use it, or manage it."""
-        found = await self.find(caller, id_or_name, Deed.SHARE)
+        found = await self.find(caller, id_or_name, Permission.SHARE)
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Deed.SHARE)
+            workspace = await self._locked(writing, caller, found, Permission.SHARE)
             if workspace.deleted_at is not None:
                 raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
             if username == workspace.owner:
@@ -326,36 +326,36 @@ class Wishes:
                 raise Refused("unknown_user", f"there is nobody called {username!r} to share it with", username=username)
             if workspace.shares.get(username) != role:
                 await writing.share(workspace.id, username, role)
-                await writing.audit(done(caller, Action.WORKSPACE_SHARE, workspace, username=username, role=role))
+                await writing.audit(done(caller, AuditAction.WORKSPACE_SHARE, workspace, username=username, role=role))
         return await self.find(caller, found.id)
 
     async def unshare(self, caller: Caller, id_or_name: str, username: str) -> Workspace:
         """It is no longer theirs to see; what they follow of it ends."""
-        found = await self.find(caller, id_or_name, Deed.SHARE)
+        found = await self.find(caller, id_or_name, Permission.SHARE)
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Deed.SHARE)
+            workspace = await self._locked(writing, caller, found, Permission.SHARE)
             if username not in workspace.shares:
                 raise Refused(
                     "not_found", f"{workspace.name!r} is not shared with {username!r}", kind="share", username=username
                 )
             await writing.unshare(workspace.id, username)
-            await writing.audit(done(caller, Action.WORKSPACE_UNSHARE, workspace, username=username))
+            await writing.audit(done(caller, AuditAction.WORKSPACE_UNSHARE, workspace, username=username))
         return await self.find(caller, found.id)
 
     # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def enter(self, caller: Caller, id_or_name: str, action: Action, **detail: object) -> Workspace:
+    async def enter(self, caller: Caller, id_or_name: str, action: AuditAction, **detail: object) -> Workspace:
         """Somebody runs something inside (WORKSPACE_EXEC, WORKSPACE_SHELL): written down before it begins."""
-        found = await self.find(caller, id_or_name, Deed.RUN)
+        found = await self.find(caller, id_or_name, Permission.RUN)
         if not found.container_present:
             raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first", workspace=found.name)
         await self._store.audit(done(caller, action, found, **detail))
         return found
 
-    async def room(self, caller: Caller) -> Room:
+    async def room(self, caller: Caller) -> RunningQuota:
         """How many may run, and which of this caller's own do."""
         per_user = self._limits.of_user(caller.user.max_running)
-        return Room(per_user, self._limits.per_user, self._limits.overall, await self._store.running_of(caller.user.id))
+        return RunningQuota(per_user, self._limits.per_user, self._limits.overall, await self._store.running_of(caller.user.id))
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -428,11 +428,11 @@ class Wishes:
         async with self._store.writing() as writing:
             if not await writing.release_latch(provider):
                 raise Refused("not_found", f"nothing is held back at {provider!r}", kind="latch")
-            await writing.audit(caller.entry(Action.LATCH_RELEASE, detail={"provider": provider}))
+            await writing.audit(caller.entry(AuditAction.LATCH_RELEASE, detail={"provider": provider}))
 
     async def collection_requested(self, caller: Caller) -> None:
         """Somebody asked the leader to collect archives now."""
-        await self._store.audit(caller.entry(Action.GC_REQUEST))
+        await self._store.audit(caller.entry(AuditAction.GC_REQUEST))
 
     async def _require_space_for(self, found: Workspace, wish: Wish) -> None:
         """Asked before anything is locked. The loop asks again, before it starts or restores anything."""
@@ -442,11 +442,11 @@ class Wishes:
         elif wish is Wish.RUNNING and not found.container_present:
             await self._require_space(0)
 
-    async def _locked(self, writing: Writing, caller: Caller, found: Workspace, *deeds: Deed) -> Workspace:
+    async def _locked(self, writing: ServiceTransaction, caller: Caller, found: Workspace, *deeds: Permission) -> Workspace:
         """The row, held; what may be done with it may have changed since it was found."""
         workspace = await writing.lock(found.id)
         if workspace is None:
-            raise not_there(found.name)
+            raise workspace_not_found(found.name)
         _check(caller, workspace, *deeds, said=found.name)
         return workspace
 
@@ -455,7 +455,7 @@ class Wishes:
         return await self.find(caller, found.id)
 
     @contextlib.asynccontextmanager
-    async def _naming(self, name: str) -> AsyncIterator[Writing]:
+    async def _naming(self, name: str) -> AsyncIterator[ServiceTransaction]:
         """A transaction that puts a name to use."""
         try:
             async with self._store.writing() as writing:
@@ -473,15 +473,15 @@ class Wishes:
             ) from reserved
 
 
-def _check(caller: Caller, workspace: Workspace, *deeds: Deed, said: str) -> None:
+def _check(caller: Caller, workspace: Workspace, *deeds: Permission, said: str) -> None:
     # Who came in by a workspace's own door gets no further than that workspace.
     if caller.workspace_id not in (None, workspace.id):
-        raise not_there(said)
-    for deed in (Deed.SEE, *deeds):
+        raise workspace_not_found(said)
+    for deed in (Permission.SEE, *deeds):
         check_access(workspace, caller.user.username, deed, is_admin=caller.is_admin, said=said)
 
 
-def _changed(caller: Caller, workspace: Workspace, change: WorkspaceChange) -> Sequence[Entry]:
+def _audit_entries(caller: Caller, workspace: Workspace, change: WorkspaceChange) -> Sequence[AuditEntry]:
     """A wish is told as such; whatever else was said at once, together."""
     said: Mapping[str, object] = {
         "name": change.name,
@@ -492,13 +492,13 @@ def _changed(caller: Caller, workspace: Workspace, change: WorkspaceChange) -> S
     if change.before_sleep is not None:
         # What follows the program's name may be a password.
         rest["before_sleep"] = None if change.before_sleep.command is None else change.before_sleep.command[:1]
-    entries = [done(caller, Action.WORKSPACE_CHANGE, workspace, **rest)] if rest else []
+    entries = [done(caller, AuditAction.WORKSPACE_CHANGE, workspace, **rest)] if rest else []
     if change.desired_state is not None:
-        entries.append(done(caller, Action.WORKSPACE_WISH, workspace, desired_state=change.desired_state))
+        entries.append(done(caller, AuditAction.WORKSPACE_WISH, workspace, desired_state=change.desired_state))
     return entries
 
 
-def _discreet(line: Audited) -> Audited:
+def _discreet(line: AuditRecord) -> AuditRecord:
     """Who did it is an owner's to know; where they were and what their tokens are called is not."""
     return replace(line, entry=replace(line.entry, came_from="", token_label=""))
 
@@ -507,9 +507,9 @@ def _digest(*said: object) -> bytes:
     return hashlib.sha256(json.dumps(said).encode()).digest()
 
 
-def _way_out(
+def _recovery_archive(
     workspace: Workspace,
-    error: ErrorInfo,
+    error: WorkspaceError,
     kept: Sequence[StoredArchive],
     *,
     archive_key: str | None,
@@ -537,14 +537,14 @@ def _way_out(
     raise Refused("no_such_archive", f"{archive_key!r} is not an archive of {workspace.name!r}", archive_keys=keys)
 
 
-def _check_acceptable(workspace: Workspace, error: ErrorInfo) -> None:
+def _check_acceptable(workspace: Workspace, error: WorkspaceError) -> None:
     if error.reason is not Reason.MARKER_UNREADABLE:
         raise Refused("bad_recovery", f"there is no home of {workspace.name!r} to accept: {error.message}")
     if workspace.deleted_at is not None:
         raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
 
 
-def _asks_which_way(workspace: Workspace, error: ErrorInfo, keys: list[str]) -> Refused:
+def _asks_which_way(workspace: Workspace, error: WorkspaceError, keys: list[str]) -> Refused:
     can_accept = error.reason is Reason.MARKER_UNREADABLE and workspace.deleted_at is None
     ways = ["accept=true (the home as it is)"] if can_accept else []
     ways += [f"archive_key={key}" for key in keys] + ["empty=true (an empty home)"]
@@ -553,12 +553,12 @@ def _asks_which_way(workspace: Workspace, error: ErrorInfo, keys: list[str]) -> 
     return Refused("say_which_way", message, archive_keys=keys, can_accept=can_accept)
 
 
-async def _require_kept(writing: Writing, workspace: Workspace) -> None:
+async def _require_kept(writing: ServiceTransaction, workspace: Workspace) -> None:
     """Its last archive is still there, and will be: the row is held, so nobody marks it meanwhile."""
     if workspace.archive is None:
         return
     key = str(workspace.archive.key)
-    if await writing.archive_standing(workspace.id, key) is not ArchiveStanding.KEPT:
+    if await writing.archive_standing(workspace.id, key) is not ArchiveState.KEPT:
         raise Refused(
             "archive_collected",
             f"{workspace.name!r} was deleted too long ago: its archive is no longer kept",
@@ -567,8 +567,8 @@ async def _require_kept(writing: Writing, workspace: Workspace) -> None:
         )
 
 
-async def _refuse_marked(writing: Writing, workspace: Workspace, archive_key: str | None) -> None:
-    if archive_key is not None and await writing.archive_standing(workspace.id, archive_key) is ArchiveStanding.MARKED:
+async def _refuse_marked(writing: ServiceTransaction, workspace: Workspace, archive_key: str | None) -> None:
+    if archive_key is not None and await writing.archive_standing(workspace.id, archive_key) is ArchiveState.MARKED:
         raise Refused(
             "archive_collected", f"{archive_key!r} is about to be removed; choose a newer archive", archive_key=archive_key
         )

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 
 
 class Moment(StrEnum):
@@ -24,31 +24,31 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Breakpoint:
     state: str
     moment: Moment = Moment.AFTER_SAVE
 
 
-def parse_hold(text: str, states: frozenset[str]) -> Hold:
+def parse_breakpoint(text: str, states: frozenset[str]) -> Breakpoint:
     """What `--hold STATE[:MOMENT]` says."""
     state, _, moment = text.partition(":")
     if state not in states:
-        raise Refused("bad_hold", f"--hold {text!r}: there is no state {state!r}; allowed are {', '.join(sorted(states))}")
+        raise SortRefused("bad_hold", f"--hold {text!r}: there is no state {state!r}; allowed are {', '.join(sorted(states))}")
     try:
-        return Hold(state, Moment(moment) if moment else Moment.AFTER_SAVE)
+        return Breakpoint(state, Moment(moment) if moment else Moment.AFTER_SAVE)
     except ValueError:
         allowed = ", ".join(moment.value for moment in Moment)
-        raise Refused("bad_hold", f"--hold {text!r}: there is no moment {moment!r}; allowed are {allowed}") from None
+        raise SortRefused("bad_hold", f"--hold {text!r}: there is no moment {moment!r}; allowed are {allowed}") from None
 
 
-class Holding:
+class BreakpointStop:
     """Stops this process once, at the place it was told."""
 
-    def __init__(self, hold: Hold | None) -> None:
+    def __init__(self, hold: Breakpoint | None) -> None:
         self._hold = hold
 
     def at(self, state: str, moment: Moment) -> None:
-        if self._hold != Hold(state, moment):
+        if self._hold != Breakpoint(state, moment):
             return
         self._hold = None
         print(f"held in {state} {moment.value}, process {os.getpid()}", file=sys.stderr, flush=True)

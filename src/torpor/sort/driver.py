@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
 from torpor.sort.clock import now
-from torpor.sort.debug_breakpoints import Holding, Moment
-from torpor.sort.errors import Broken, SortError
+from torpor.sort.debug_breakpoints import BreakpointStop, Moment
+from torpor.sort.errors import SortError, SortFailed
 
 
 class HasState(Protocol):
@@ -38,7 +38,7 @@ class Driver(Generic[Value, Event, Command]):
         broke: Callable[[Exception], Event | None],
         log: Callable[[str], None],
         entered: Callable[[], None] = lambda: None,
-        holding: Holding,
+        holding: BreakpointStop,
     ) -> None:
         self.value = value
         """The machine as it was saved last; a value, so reading it needs no lock."""
@@ -120,7 +120,7 @@ class Driver(Generic[Value, Event, Command]):
         if value is not before:
             try:
                 self._keep(value, entered=entered)
-            except Broken as error:
+            except SortFailed as error:
                 commands = self._cannot_save(before, error)
                 entered = True
         if entered:
@@ -137,7 +137,7 @@ class Driver(Generic[Value, Event, Command]):
         if entered:
             self.holding.at(value.state, Moment.AFTER_SAVE)
 
-    def _cannot_save(self, before: Value, error: Broken) -> tuple[Command, ...]:
+    def _cannot_save(self, before: Value, error: SortFailed) -> tuple[Command, ...]:
         """What cannot be remembered must not be done: failed, and that is written down if there is any way to."""
         event = self.broke(error)
         assert event is not None
@@ -149,6 +149,6 @@ class Driver(Generic[Value, Event, Command]):
             return ()
         try:
             self._save(self.value)
-        except Broken as again:
+        except SortFailed as again:
             self._log(again.message)
         return commands

@@ -18,7 +18,7 @@ class SortError(Exception):
         self.message = message
 
 
-class Refused(SortError):
+class SortRefused(SortError):
     """The caller must change something; `code` is stable."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -26,21 +26,21 @@ class Refused(SortError):
         self.code = code
 
 
-class Unavailable(SortError):
+class PeerUnavailable(SortError):
     """Somebody cannot be reached."""
 
 
-class NotYet(Unavailable):
+class PeerNotReady(PeerUnavailable):
     """Somebody is there and not ready."""
 
 
-class Stale(SortError):
+class StaleAttempt(SortError):
     """Another attempt of the same worker has taken over."""
 
 
-class Broken(SortError):
+class SortFailed(SortError):
     """Trying again cannot help: the job fails."""
 
 
-class Torn(Broken):
+class JournalCorrupt(SortFailed):
     """A journal is incomplete or was changed."""

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torpor.sort.data.files import broken, remove, sync_directory
+from torpor.sort.data.files import remove, sync_directory, to_sort_failed
 from torpor.sort.documents import from_plain, to_plain
-from torpor.sort.errors import Broken, Torn
+from torpor.sort.errors import JournalCorrupt, SortFailed
 from torpor.sort.sizes import MIB
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Journal:
             self._hold(size)
         except OSError as error:
             remove(self.reserve_path)
-            raise broken(error, self.reserve_path, "reserving space for the journal in") from error
+            raise to_sort_failed(error, self.reserve_path, "reserving space for the journal in") from error
 
     def save(self, value: object, declared: Any = None) -> None:
         """When this returns, the value is on the disk. `declared` as in the codec."""
@@ -63,13 +63,13 @@ class Journal:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise broken(error, self.path, "reading the journal") from error
+            raise to_sort_failed(error, self.path, "reading the journal") from error
         try:
             return from_plain(declared, json.loads(_unsealed(content)))
-        except _Damaged as error:
-            raise Torn(f"the journal {self.path} cannot be read: {error}") from error
+        except _CorruptRecord as error:
+            raise JournalCorrupt(f"the journal {self.path} cannot be read: {error}") from error
         except ValueError as error:
-            raise Broken(f"the journal {self.path} cannot be read: {error}") from error
+            raise SortFailed(f"the journal {self.path} cannot be read: {error}") from error
 
     def remove(self) -> None:
         for path in (self.path, self._aside, self.reserve_path):
@@ -84,8 +84,8 @@ class Journal:
         except OSError as error:
             raise self._unsaved(error) from error
 
-    def _unsaved(self, error: OSError) -> Broken:
-        return broken(error, self.path, "saving the journal")
+    def _unsaved(self, error: OSError) -> SortFailed:
+        return to_sort_failed(error, self.path, "saving the journal")
 
     def _write(self, content: bytes) -> None:
         try:
@@ -116,7 +116,7 @@ class Journal:
                 self._hold(2 * len(content))
 
 
-class _Damaged(ValueError):
+class _CorruptRecord(ValueError):
     """This is not what was written."""
 
 
@@ -132,7 +132,7 @@ def _unsealed(content: bytes) -> bytes:
                 raise ValueError(f"it has version {version.decode(errors='replace')}, and this program reads version {VERSION}")
             document = rest.removesuffix(b"\n")
             if hashlib.sha256(document).hexdigest().encode() != checksum:
-                raise _Damaged("its checksum is not that of its content; it is torn or was changed")
+                raise _CorruptRecord("its checksum is not that of its content; it is torn or was changed")
             return document
         case _:
-            raise _Damaged("it does not begin as a journal of torpor sort")
+            raise _CorruptRecord("it does not begin as a journal of torpor sort")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 
 ALLOWED = "gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH, lines"
 
@@ -50,17 +50,21 @@ def parse(text: str, *, key: int | None = None, delimiter: str | None = None) ->
             return _lines(key, delimiter)
         case ["lines", field, delimiter_hex]:
             _no_field(text, key, delimiter)
-            return _said_lines(text, field, delimiter_hex)
+            return _lines_from_text(text, field, delimiter_hex)
         case _:
-            raise Refused("bad_format", f"the format {text!r} is not known; allowed are {ALLOWED}")
+            raise SortRefused("bad_format", f"the format {text!r} is not known; allowed are {ALLOWED}")
 
 
 def _fixed(text: str, numbers: list[str]) -> Fixed:
     if len(numbers) != 3 or not all(map(_is_number, numbers)):
-        raise Refused("bad_format", f"the format {text!r} is not fixed:LENGTH:KEY_OFFSET:KEY_LENGTH with three whole numbers")
+        raise SortRefused(
+            "bad_format", f"the format {text!r} is not fixed:LENGTH:KEY_OFFSET:KEY_LENGTH with three whole numbers"
+        )
     length, offset, width = map(int, numbers)
     if not (0 < length <= MAX_RECORD and width > 0 and offset + width <= length):
-        raise Refused("bad_format", f"in the format {text!r} the key does not lie within a record of 1 to {MAX_RECORD} bytes")
+        raise SortRefused(
+            "bad_format", f"in the format {text!r} the key does not lie within a record of 1 to {MAX_RECORD} bytes"
+        )
     return Fixed(length, offset, width)
 
 
@@ -68,23 +72,23 @@ def _lines(key: int | None, delimiter: str | None) -> Lines:
     if key is None and delimiter is None:
         return Lines()
     if key is None or delimiter is None:
-        raise Refused("bad_format", "--key and --delimiter go together: which field, and what stands between fields")
+        raise SortRefused("bad_format", "--key and --delimiter go together: which field, and what stands between fields")
     # A byte that is no UTF-8 comes from the command line as a surrogate.
     encoded = delimiter.encode(errors="surrogateescape")
     if key < 1 or len(encoded) != 1 or encoded == b"\n":
-        raise Refused(
+        raise SortRefused(
             "bad_format", f"--key counts from 1 and --delimiter is one byte, not --key {key} --delimiter {delimiter!r}"
         )
     return Lines(key, encoded)
 
 
-def _said_lines(text: str, field: str, delimiter_hex: str) -> Lines:
+def _lines_from_text(text: str, field: str, delimiter_hex: str) -> Lines:
     try:
         delimiter = bytes.fromhex(delimiter_hex)
     except ValueError:
         delimiter = b""
     if not _is_number(field) or int(field) < 1 or len(delimiter) != 1 or delimiter == b"\n":
-        raise Refused(
+        raise SortRefused(
             "bad_format", f"the format {text!r} is not lines:FIELD:DELIMITER, a number from 1 and one byte in hexadecimal"
         )
     return Lines(int(field), delimiter)
@@ -97,7 +101,7 @@ def _is_number(text: str) -> bool:
 
 def _no_field(text: str, key: int | None, delimiter: str | None) -> None:
     if key is not None or delimiter is not None:
-        raise Refused("bad_format", f"--key and --delimiter belong to the format lines alone, not to {text!r}")
+        raise SortRefused("bad_format", f"--key and --delimiter belong to the format lines alone, not to {text!r}")
 
 
 # A record must fit, several times over, into the smallest memory that a worker may have.

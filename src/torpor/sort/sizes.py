@@ -1,6 +1,6 @@
 """How large is a chunk, a block, a message, a partition, and how many of them are there?"""
 
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -21,7 +21,7 @@ UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1 << 40}
 def parse_size(text: str, what: str = "--memory") -> int:
     number, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in "KMGT" and text else (text, "")
     if not (number.isascii() and number.isdecimal() and len(number) <= 18):
-        raise Refused("bad_size", f"{what} {text!r} is not a size; allowed are whole bytes or a number with K, M, G or T")
+        raise SortRefused("bad_size", f"{what} {text!r} is not a size; allowed are whole bytes or a number with K, M, G or T")
     return int(number) * UNITS[unit]
 
 

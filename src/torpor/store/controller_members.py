@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from torpor.domain.unconfined import CONFINED, ControllerConfinement, Missing
+from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.store.queries import FOR_CONTROLLER
 
 
@@ -31,7 +31,7 @@ def from_confinement(confinement: ControllerConfinement) -> tuple[list[dict[str,
 
 
 def _to_member(row: Mapping[str, Any]) -> Member:
-    missing = tuple(Missing(one["what"], one["why"], one["remedy"]) for one in row["missing"])
+    missing = tuple(MissingProtection(one["what"], one["why"], one["remedy"]) for one in row["missing"])
     return Member(
         node_id=row["node_id"],
         epoch=row["epoch"],

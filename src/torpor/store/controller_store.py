@@ -8,7 +8,7 @@ from datetime import datetime
 import asyncpg
 import structlog
 
-from torpor.cooperative import in_portions
+from torpor.cooperative import cooperative_iteration
 from torpor.domain.errors import Refused
 from torpor.domain.records import Change, Workspace
 from torpor.domain.shards import shard_of
@@ -19,7 +19,7 @@ from torpor.store.controller_members import Member, from_confinement, members
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
 from torpor.store.queries import FOR_CONTROLLER
-from torpor.store.rows import from_change, readable
+from torpor.store.rows import from_change, to_workspace_or_none
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ MOST_AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class ShardSnapshot:
     now: datetime
     """The database's clock: the only one the rules know."""
     workspaces: Sequence[Workspace]
@@ -40,7 +40,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class ShardOwnership:
     """On whose behalf is asked: one life of a controller, and the shards that are its own."""
 
     life: int
@@ -133,7 +133,7 @@ class ControllerStore:
 
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def load_due(self, hold: Hold, *, whole: Collection[int] = (), also: Collection[str] = ()) -> Loaded:
+    async def load_due(self, hold: ShardOwnership, *, whole: Collection[int] = (), also: Collection[str] = ()) -> ShardSnapshot:
         """What it is time for, these workspaces, and everything of these shards that has something to be watched.
 
         Of that not more than `MOST_AT_ONCE`: a look must not take longer than a life can wait for its next sign.
@@ -148,20 +148,24 @@ class ControllerStore:
             MOST_AT_ONCE,
         )
         watched = [str(one) for one in row["watched"]]
-        loaded = Loaded(row["read_at"], ())
+        loaded = ShardSnapshot(row["read_at"], ())
         if row["due"] or watched:
             loaded = await self.load_these(hold, {*watched, *(str(one) for one in row["due"])})
         return replace(loaded, whole=_covered(whole, watched), latch_is_released=row["latch_is_released"])
 
-    async def load_these(self, hold: Hold, workspace_ids: Collection[str]) -> Loaded:
+    async def load_these(self, hold: ShardOwnership, workspace_ids: Collection[str]) -> ShardSnapshot:
         rows = await self._database.fetch(
             FOR_CONTROLLER["load_these"], hold.life, list(hold.shards), [uuid.UUID(one) for one in workspace_ids]
         )
         if not rows:
-            return Loaded(await self.clock(), ())
-        ours = [one async for row in in_portions(rows) if row["is_ours"] and (one := readable(row)) is not None]
+            return ShardSnapshot(await self.clock(), ())
+        ours = [
+            one
+            async for row in cooperative_iteration(rows)
+            if row["is_ours"] and (one := to_workspace_or_none(row)) is not None
+        ]
         elsewhere = frozenset(str(row["id"]) for row in rows if not row["is_ours"])
-        return Loaded(max(row["read_at"] for row in rows), ours, elsewhere)
+        return ShardSnapshot(max(row["read_at"] for row in rows), ours, elsewhere)
 
     async def expected_homes(self) -> Sequence[tuple[str, int]]:
         """(workspace, generation) of every home that must be there."""

@@ -13,7 +13,7 @@ import structlog
 from asyncpg.exceptions._base import DataError as InvalidInput
 
 from torpor.domain.errors import Refused, Unavailable
-from torpor.loops import heeding_cancellation
+from torpor.loops import keep_cancellation
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class Deadlocked(Unavailable):
     """Two transactions waited for each other; this one was taken back whole so that the other could go on."""
 
 
-def once_more(work: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Coroutine[Any, Any, Answer]]:
+def retry_deadlock(work: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Coroutine[Any, Any, Answer]]:
     """For work that is one transaction and must not fail because another was in its way: it is done again, once."""
 
     @functools.wraps(work)
@@ -79,7 +79,7 @@ def once_more(work: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Gi
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Foreign errors become ours where they enter; the address itself, with its password, is never repeated.
 
     Nor is what PostgreSQL adds below its message: it names processes, tables and rows, and ours reaches whoever asked.
@@ -97,8 +97,8 @@ def translated() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated_at_the_start() -> Iterator[None]:
-    with translated():
+def translate_startup_errors() -> Iterator[None]:
+    with translate_errors():
         try:
             yield
         except WRONG as error:
@@ -109,7 +109,7 @@ async def _set_up(connection: Any) -> None:
     await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
 
 
-async def _as_it_is(_connection: Any) -> None:
+async def _no_reset(_connection: Any) -> None:
     """Nothing here sets anything for a session, so nothing has to be set back, which would cost a round trip each time."""
 
 
@@ -123,13 +123,13 @@ class Database:
 
     @classmethod
     async def open(cls, url: str, role: Role, *, connections: int = 8) -> "Database":
-        with translated_at_the_start():
+        with translate_startup_errors():
             pool = await asyncpg.create_pool(
                 url,
                 min_size=1,
                 max_size=connections,
                 init=_set_up,
-                reset=_as_it_is,
+                reset=_no_reset,
                 server_settings={
                     "role": role.value,
                     "application_name": role.value,
@@ -150,7 +150,7 @@ class Database:
     async def transaction(self) -> AsyncIterator[Any]:
         """A connection inside a transaction; Unavailable when the database cannot be asked."""
         # On a dead connection a cancelled transaction ends in an InterfaceError.
-        with translated(), heeding_cancellation():
+        with translate_errors(), keep_cancellation():
             async with self._pool.acquire(timeout=10) as connection, connection.transaction():
                 yield connection
 
@@ -169,7 +169,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        with translated(), heeding_cancellation():
+        with translate_errors(), keep_cancellation():
             async with self._pool.acquire(timeout=10) as connection:
                 self.statements += 1
                 yield connection

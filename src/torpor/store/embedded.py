@@ -97,7 +97,7 @@ def folders_with_binaries(environ: Mapping[str, str]) -> list[Path]:
     return [folder for folder in candidates if all(os.access(folder / name, os.X_OK) for name in ("postgres", "initdb"))]
 
 
-def modes() -> tuple[str, ...]:
+def launch_modes() -> tuple[str, ...]:
     if os.geteuid() == 0:
         return MODES_OF_ROOT
     try:
@@ -138,7 +138,7 @@ def is_running(pid: str) -> bool:
     return bool(pid) and Path("/proc", pid).exists()
 
 
-def removed(folder: Path) -> bool:
+def remove_directory(folder: Path) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
 
@@ -162,7 +162,7 @@ class EmbeddedPostgres:
         self._mode = ""
         self._major = 0
         self._lock: int | None = None
-        self._held_folder: socket_folders.Held | None = None
+        self._held_folder: socket_folders.SocketFolder | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._logging: asyncio.Task[None] | None = None
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -265,7 +265,7 @@ class EmbeddedPostgres:
             )
         failures = []
         for folder in folders:
-            for mode in modes():
+            for mode in launch_modes():
                 self._mode = mode
                 code, output = await self._finish(folder / "postgres", "--version", timeout_s=PROBE_TIMEOUT_S)
                 version = re.search(r"\(PostgreSQL\) (\d+)", output)
@@ -313,7 +313,7 @@ class EmbeddedPostgres:
     async def _remove(self, leftover: Path) -> None:
         """Of a first start that was killed; a process of it may still be writing there, and then it is not gone at once."""
         until = time.monotonic() + IMMEDIATE_STOP_TIMEOUT_S
-        while not removed(leftover) and time.monotonic() < until:
+        while not remove_directory(leftover) and time.monotonic() < until:
             kill(processes_in(leftover / "cluster"), signal.SIGKILL)
             await asyncio.sleep(LOOK_AGAIN_S)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from torpor.domain.events import Event, EventKind, Told, tell
+from torpor.domain.events import Event, EventKind, EventMessage, event_message
 from torpor.domain.records import Workspace
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
@@ -22,7 +22,7 @@ MANY_UNNUMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventBatch:
     """What was numbered in one transaction."""
 
     installation: str
@@ -38,13 +38,13 @@ class Outbox:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def number(self, term: int, *, limit: int) -> Batch:
+    async def number(self, term: int, *, limit: int) -> EventBatch:
         """Give what was committed since its ids; Deposed when somebody else leads."""
         async with self._database.transaction() as connection:
             await require_term(connection, term)
             installation = await connection.fetchval(EVENTS["hold_counter"])
             rows = await connection.fetch(EVENTS["number_events"], limit)
-        return Batch(str(installation), _readable(rows), len(rows) == limit)
+        return EventBatch(str(installation), _readable(rows), len(rows) == limit)
 
     async def prune(self, term: int, *, older_than_s: float, limit: int) -> int:
         """Forget the oldest, at most so many; how many they were."""
@@ -58,7 +58,7 @@ class Outbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Newest:
+class EventLogHead:
     last_id: int
     pruned_id: int
     """Nothing up to this one is kept any more."""
@@ -67,7 +67,7 @@ class Newest:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class EventFilter:
     """Whose events: of one workspace, of what one user owns or is granted, or all."""
 
     workspace_id: str | None = None
@@ -76,11 +76,11 @@ class Sight:
     """Who looks, where that is not everybody's to see: grants go by names."""
 
 
-ALL = Sight()
+ALL = EventFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class EventPage:
     """What came after an event, as far as one page holds it."""
 
     events: Sequence[Event]
@@ -93,13 +93,13 @@ class Later:
         """Whether something after this event is not kept any more, or it is from another history of this database."""
         return not self.pruned_id <= event_id <= self.last_id
 
-    def takes_from(self, sight: Sight) -> bool:
+    def takes_from(self, sight: EventFilter) -> bool:
         """Whether something of it is no longer to be seen by whoever sees like this: what they know is too much."""
         return any(sight.username in event.unshared for event in self.events)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class WorkspaceSnapshot:
     """How a workspace stands, for somebody who is told of events from some id on."""
 
     workspace: Workspace
@@ -108,8 +108,8 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    shown: Shown
+class CurrentSnapshot:
+    shown: WorkspaceSnapshot
     last_id: int
     """Everything up to this event is in it."""
     at: datetime
@@ -121,11 +121,11 @@ class EventStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def newest(self) -> Newest:
+    async def newest(self) -> EventLogHead:
         row = await self._database.fetchrow(EVENTS["newest_event"])
-        return Newest(row["last_id"], row["pruned_id"], row["at"], str(row["installation"]))
+        return EventLogHead(row["last_id"], row["pruned_id"], row["at"], str(row["installation"]))
 
-    async def after(self, event_id: int, sight: Sight = ALL, *, limit: int) -> Later:
+    async def after(self, event_id: int, sight: EventFilter = ALL, *, limit: int) -> EventPage:
         """In one statement, so that nothing can be pruned between what is read and what is said to be kept."""
         rows = await self._database.fetch(
             EVENTS["events_after"], event_id, _uuid(sight.workspace_id), _uuid(sight.owner_id), limit, sight.username
@@ -133,13 +133,15 @@ class EventStore:
         last_id, pruned_id = rows[0]["last_id"], rows[0]["pruned_id"]
         found = [row for row in rows if row["event_id"] is not None]
         reached = found[-1]["event_id"] if len(found) == limit else last_id
-        return Later(_readable(found), reached, last_id, pruned_id)
+        return EventPage(_readable(found), reached, last_id, pruned_id)
 
-    async def standing(self, workspace_id: str) -> Standing | None:
+    async def standing(self, workspace_id: str) -> CurrentSnapshot | None:
         row = await self._database.fetchrow(EVENTS["workspace_now"], uuid.UUID(workspace_id))
-        return Standing(_shown(row), row["last_id"], row["at"]) if row else None
+        return CurrentSnapshot(_shown(row), row["last_id"], row["at"]) if row else None
 
-    async def standing_all(self, sight: Sight, event_id: int, *, after: Workspace | None, limit: int) -> Sequence[Shown]:
+    async def standing_all(
+        self, sight: EventFilter, event_id: int, *, after: Workspace | None, limit: int
+    ) -> Sequence[WorkspaceSnapshot]:
         """A page of them, for somebody who is told of what comes after this event; `after` is the last of the page before."""
         since, last = (after.created_at, uuid.UUID(after.id)) if after else (None, None)
         rows = await self._database.fetch(
@@ -151,11 +153,11 @@ class EventStore:
         await _warn_of_many(self._database)
 
 
-def tellable(events: Iterable[Event], encode: Callable[[Workspace], Mapping[str, Any]]) -> Iterator[Told]:
+def event_messages(events: Iterable[Event], encode: Callable[[Workspace], Mapping[str, Any]]) -> Iterator[EventMessage]:
     """Each as it is told; one that cannot be told must not hold up the others for ever."""
     for event in events:
         try:
-            told = tell(event, encode(event.workspace))
+            told = event_message(event, encode(event.workspace))
         except Exception:
             log.exception("event_not_told", event_id=event.id, workspace=event.workspace.id)
         else:
@@ -168,8 +170,8 @@ async def _warn_of_many(database: Database) -> None:
         log.warning("events_unnumbered", more_than=MANY_UNNUMBERED)
 
 
-def _shown(row: Mapping[str, Any]) -> Shown:
-    return Shown(to_workspace(row), row["seq"])
+def _shown(row: Mapping[str, Any]) -> WorkspaceSnapshot:
+    return WorkspaceSnapshot(to_workspace(row), row["seq"])
 
 
 def _uuid(text: str | None) -> uuid.UUID | None:

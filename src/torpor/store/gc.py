@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from torpor.domain.names import is_id
 from torpor.domain.records import ArchiveKey
-from torpor.domain.retention import Action, Decision, Holder, Retention, Stored, Terms
-from torpor.ports import Found
+from torpor.domain.retention import Action, ArchiveDecision, GcArchive, GcPolicy, GcWorkspace, Retention
+from torpor.ports import ListedArchive
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
 from torpor.store.queries import COLLECTING
@@ -25,7 +25,7 @@ GOING_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class StoreComparison:
     """The table beside the store's listing."""
 
     expected: int = 0
@@ -41,16 +41,16 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WorkspaceArchives:
     """A workspace with all its archives, as they were at one moment."""
 
-    holder: Holder
-    archives: tuple[Stored, ...]
+    holder: GcWorkspace
+    archives: tuple[GcArchive, ...]
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ArchiveTotals:
     kept: int
     orphans: int
     oldest_proof_s: float | None
@@ -59,7 +59,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Housekeeping:
+class GcStatus:
     requested_at: datetime | None
     tried_at: datetime | None
     ran_at: datetime | None
@@ -69,18 +69,18 @@ class Housekeeping:
     report: Mapping[str, Any] | None
     skipped: Mapping[str, Any] | None
     """What came of the last one, when that did not come to its end."""
-    terms: Terms | None
+    terms: GcPolicy | None
     """Which ones the leader goes by; None when there was none yet."""
     read_at: datetime
 
 
-class CollectingStore:
+class GcStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     # ── what anybody may read ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def compare(self, listed: AsyncIterator[Found], *, begun_at: datetime) -> Compared:
+    async def compare(self, listed: AsyncIterator[ListedArchive], *, begun_at: datetime) -> StoreComparison:
         """The listing is read to its end first: an archive made since it was begun is neither missing nor unknown."""
         is_whole = {str(found.key): found.is_whole async for found in listed}
         unknown = set(is_whole)
@@ -96,7 +96,7 @@ class CollectingStore:
         left_over = await self._left_over(unknown)
         unknown -= left_over
         out_of_date = frozenset(ArchiveKey.parse(key).workspace_id for key in unknown)
-        return Compared(expected, frozenset(missing), sorted(unknown), sorted(left_over), out_of_date)
+        return StoreComparison(expected, frozenset(missing), sorted(unknown), sorted(left_over), out_of_date)
 
     async def _made_last(self, keys: set[str]) -> set[str]:
         workspaces = sorted({key.workspace_id for key in _ours(keys)})
@@ -121,7 +121,7 @@ class CollectingStore:
         rows = await self._database.fetch(COLLECTING["candidates"], retention.keep, retention.undelete_grace)
         return [row["id"] for row in rows]
 
-    async def held(self, workspace_ids: Sequence[str], compared: Compared) -> AsyncIterator[Held]:
+    async def held(self, workspace_ids: Sequence[str], compared: StoreComparison) -> AsyncIterator[WorkspaceArchives]:
         """Each of these workspaces as it is just now, without holding anybody up."""
         for some in _batches(workspace_ids, HOLDERS_AT_ONCE):
             async with self._database.transaction() as connection:
@@ -129,13 +129,13 @@ class CollectingStore:
             for held in found:
                 yield held
 
-    async def totals(self) -> Totals:
+    async def totals(self) -> ArchiveTotals:
         row = await self._database.fetchrow(COLLECTING["totals"])
-        return Totals(row["kept"], row["orphans"], row["oldest_proof_s"], row["read_at"])
+        return ArchiveTotals(row["kept"], row["orphans"], row["oldest_proof_s"], row["read_at"])
 
-    async def housekeeping(self) -> Housekeeping:
+    async def housekeeping(self) -> GcStatus:
         row = await self._database.fetchrow(COLLECTING["housekeeping"])
-        return Housekeeping(
+        return GcStatus(
             requested_at=row["gc_requested_at"],
             tried_at=row["gc_tried_at"],
             ran_at=row["gc_ran_at"],
@@ -168,13 +168,15 @@ class CollectingStore:
         is_due: bool = row["is_due"]
         return is_due
 
-    async def begin(self, term: int, terms: Terms) -> datetime:
+    async def begin(self, term: int, terms: GcPolicy) -> datetime:
         async with self._leading(term) as connection:
             at: datetime = await connection.fetchval(COLLECTING["begin_collection"], _from_terms(terms))
         return at
 
     @contextlib.asynccontextmanager
-    async def holding(self, term: int, workspace_ids: Collection[str], compared: Compared) -> AsyncIterator["Holding"]:
+    async def holding(
+        self, term: int, workspace_ids: Collection[str], compared: StoreComparison
+    ) -> AsyncIterator["LockedWorkspaces"]:
         """These workspaces held in a transaction, so that nothing refers to an archive while it is marked or given up.
 
         Who is gone, or held by somebody else just now, is left out: the next collection comes by again.
@@ -182,7 +184,7 @@ class CollectingStore:
         async with self._leading(term) as connection:
             ids = [uuid.UUID(one) for one in workspace_ids]
             rows = await connection.fetch(COLLECTING["hold_workspaces"], ids)
-            yield Holding([row["id"] for row in rows], compared, connection)
+            yield LockedWorkspaces([row["id"] for row in rows], compared, connection)
 
     async def going(self, term: int, *, after: str) -> Sequence[str]:
         """The next ones whose removal has begun and did not come to its end; a deposed leader hears of none."""
@@ -209,15 +211,15 @@ class CollectingStore:
             yield connection
 
 
-class Holding:
+class LockedWorkspaces:
     """Workspaces that nobody else changes for the moment."""
 
-    def __init__(self, workspace_ids: Sequence[str], compared: Compared, connection: Any) -> None:
+    def __init__(self, workspace_ids: Sequence[str], compared: StoreComparison, connection: Any) -> None:
         self._workspace_ids = workspace_ids
         self._compared = compared
         self._connection = connection
 
-    async def held(self) -> Sequence[Held]:
+    async def held(self) -> Sequence[WorkspaceArchives]:
         """As they are now that they are held: whoever held them before has committed."""
         return await _held(self._connection, self._workspace_ids, self._compared)
 
@@ -226,7 +228,7 @@ class Holding:
         ours = [key for key in _ours(keys) if key.workspace_id in self._workspace_ids]
         await self._connection.execute(COLLECTING["take_in_left_over"], *_columns(ours))
 
-    async def write(self, decisions: Sequence[Decision]) -> None:
+    async def write(self, decisions: Sequence[ArchiveDecision]) -> None:
         for action, statement in _STATEMENT_FOR.items():
             keys = [decision.archive.key for decision in decisions if decision.action is action]
             if keys:
@@ -240,18 +242,18 @@ _STATEMENT_FOR: Mapping[Action, str] = {
 }
 
 
-async def _held(connection: Any, workspace_ids: Sequence[str], compared: Compared) -> list[Held]:
+async def _held(connection: Any, workspace_ids: Sequence[str], compared: StoreComparison) -> list[WorkspaceArchives]:
     # Archives first: what comes to point at one of them is seen, whenever it came.
-    archives: dict[str, list[Stored]] = {}
+    archives: dict[str, list[GcArchive]] = {}
     for row in await connection.fetch(COLLECTING["archives_of_holders"], workspace_ids):
         archives.setdefault(row["workspace_id"], []).append(_to_stored(row, compared))
     rows = await connection.fetch(COLLECTING["holders"], workspace_ids)
-    return [Held(_to_holder(row, compared), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
+    return [WorkspaceArchives(_to_holder(row, compared), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
 
 
-def _to_holder(row: Mapping[str, Any], compared: Compared) -> Holder:
+def _to_holder(row: Mapping[str, Any], compared: StoreComparison) -> GcWorkspace:
     under_way = frozenset(row["under_way"])
-    return Holder(
+    return GcWorkspace(
         id=row["id"],
         name=row["name"],
         archive_key=row["archive_key"],
@@ -266,8 +268,8 @@ def _to_holder(row: Mapping[str, Any], compared: Compared) -> Holder:
     )
 
 
-def _to_stored(row: Mapping[str, Any], compared: Compared) -> Stored:
-    return Stored(
+def _to_stored(row: Mapping[str, Any], compared: StoreComparison) -> GcArchive:
+    return GcArchive(
         key=row["key"],
         op_id=row["op_id"],
         size_bytes=row["size_bytes"],
@@ -278,7 +280,7 @@ def _to_stored(row: Mapping[str, Any], compared: Compared) -> Stored:
     )
 
 
-def _from_terms(terms: Terms) -> Mapping[str, float]:
+def _from_terms(terms: GcPolicy) -> Mapping[str, float]:
     return {
         "keep": terms.retention.keep,
         "grace_s": terms.retention.grace.total_seconds(),
@@ -287,12 +289,12 @@ def _from_terms(terms: Terms) -> Mapping[str, float]:
     }
 
 
-def _to_terms(stored: Mapping[str, Any] | None) -> Terms | None:
+def _to_terms(stored: Mapping[str, Any] | None) -> GcPolicy | None:
     """None also for those that another version wrote, in other words."""
     stored = stored or {}
     try:
         grace, undelete_grace, every = (timedelta(seconds=stored[name]) for name in ("grace_s", "undelete_grace_s", "every_s"))
-        return Terms(Retention(int(stored["keep"]), grace, undelete_grace), every)
+        return GcPolicy(Retention(int(stored["keep"]), grace, undelete_grace), every)
     except (KeyError, TypeError, ValueError):
         return None
 

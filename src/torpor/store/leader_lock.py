@@ -11,8 +11,8 @@ from typing import Any
 import asyncpg
 
 from torpor.domain.errors import Deposed, Unavailable
-from torpor.loops import heeding_cancellation
-from torpor.store.database import translated, translated_at_the_start
+from torpor.loops import keep_cancellation
+from torpor.store.database import translate_errors, translate_startup_errors
 from torpor.store.queries import FOR_CONTROLLER
 
 CHANGES = "workspace_changes"
@@ -41,7 +41,7 @@ class Leadership:
 
         A leader that is stopped but connected keeps the lock: its connection is ended once it shows no sign of life any more.
         """
-        with translated_at_the_start(), heeding_cancellation():
+        with translate_startup_errors(), keep_cancellation():
             connection = await asyncpg.connect(
                 url, timeout=10, command_timeout=10, server_settings={"application_name": "torpor_leader"}
             )
@@ -60,7 +60,7 @@ class Leadership:
 
     async def begin_term(self, node_id: str, life: int) -> int:
         """A number higher than every leader's before us; asked on the lock's own connection, so only a leader gets one."""
-        with translated(), heeding_cancellation():
+        with translate_errors(), keep_cancellation():
             beginning = asyncio.ensure_future(self._connection.fetchval(FOR_CONTROLLER["begin_term"], node_id, life))
             try:
                 done, _ = await asyncio.wait((beginning,), timeout=BLOCKED_AFTER_S)
@@ -74,7 +74,7 @@ class Leadership:
     async def end_term(self, term: int) -> None:
         """No process leads until another one does. Where that cannot be written, the life's expiry says it."""
         try:
-            with translated(), heeding_cancellation():
+            with translate_errors(), keep_cancellation():
                 await self._connection.execute(FOR_CONTROLLER["end_term"], term, timeout=CLOSES_WITHIN_S)
         except Unavailable:
             with contextlib.suppress(Unavailable):
@@ -82,7 +82,7 @@ class Leadership:
 
     async def _end_lost_term(self, term: int) -> None:
         """From another connection: the server may hold the lock for one that is dead at our end alone, for hours."""
-        with translated(), heeding_cancellation():
+        with translate_errors(), keep_cancellation():
             async with asyncio.timeout(ENDS_WITHIN_S):
                 other = await asyncpg.connect(self._url)
                 try:
@@ -99,7 +99,7 @@ class Leadership:
 
     async def on_change(self, heard: Callable[[], None]) -> None:
         """Call this whenever a transaction changed a workspace."""
-        with translated(), heeding_cancellation():
+        with translate_errors(), keep_cancellation():
             await self._connection.add_listener(CHANGES, lambda *_: heard())
 
     async def wait_until_lost(self) -> None:
@@ -109,7 +109,7 @@ class Leadership:
                 async with asyncio.timeout(ASK_EVERY_S):
                     await self._lost.wait()
                     break
-            with translated(), heeding_cancellation():
+            with translate_errors(), keep_cancellation():
                 await self._connection.execute("SELECT", timeout=ANSWERS_WITHIN_S)
         raise Unavailable("the connection that holds the lock was lost")
 
@@ -120,7 +120,7 @@ class Leadership:
 async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     """Close it, and with it the lock it may hold. One that does not answer is cut off."""
     try:
-        with heeding_cancellation():
+        with keep_cancellation():
             async with asyncio.timeout(CLOSES_WITHIN_S):
                 await connection.close()
     except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):

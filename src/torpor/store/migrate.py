@@ -13,7 +13,7 @@ from importlib.resources import files
 import asyncpg
 
 from torpor.domain.errors import Hopeless, Refused, Unavailable
-from torpor.store.database import translated_at_the_start
+from torpor.store.database import translate_startup_errors
 
 MIGRATION_LOCK_ID = 7_011_600
 _POLL_S = 0.1
@@ -50,7 +50,7 @@ def migrations() -> Sequence[Migration]:
 
 async def migrate(url: str, *, wait_s: float = 60) -> Sequence[str]:
     """Bring the database to the schema of this code; the names of the migrations that were applied now."""
-    with translated_at_the_start():
+    with translate_startup_errors():
         connection = await asyncpg.connect(url)
         try:
             await _alone(connection, wait_s)
@@ -68,7 +68,7 @@ async def migrate(url: str, *, wait_s: float = 60) -> Sequence[str]:
 
 async def require_migrated(url: str) -> None:
     """Refused when the database has not the schema of this code."""
-    with translated_at_the_start():
+    with translate_startup_errors():
         connection = await asyncpg.connect(url)
         try:
             has_journal = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")

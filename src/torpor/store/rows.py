@@ -13,19 +13,19 @@ from torpor.domain.records import (
     Archive,
     ArchiveKey,
     Change,
-    Condition,
     Conditions,
-    ErrorInfo,
     HomeSize,
     Recovery,
     Workspace,
+    WorkspaceCondition,
+    WorkspaceError,
 )
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 log = structlog.get_logger()
 
 
-def readable(row: Mapping[str, Any]) -> Workspace | None:
+def to_workspace_or_none(row: Mapping[str, Any]) -> Workspace | None:
     """One row that this code does not understand (a newer version wrote it, say) must not hide the others."""
     try:
         return to_workspace(row)
@@ -104,9 +104,9 @@ def to_conditions(stored: Mapping[str, Any] | None) -> Conditions:
     return Conditions(**{field: _to_condition(stored[name]) for field, name in CONDITION_NAMES.items()})
 
 
-def _to_condition(stored: Mapping[str, Any]) -> Condition:
+def _to_condition(stored: Mapping[str, Any]) -> WorkspaceCondition:
     at = stored["last_transition_time"]
-    return Condition(
+    return WorkspaceCondition(
         stored["status"] == "True", stored["reason"], stored["message"], datetime.fromisoformat(at) if at else None
     )
 
@@ -115,7 +115,7 @@ def from_conditions(conditions: Conditions) -> dict[str, Any]:
     return {name: _from_condition(getattr(conditions, field)) for field, name in CONDITION_NAMES.items()}
 
 
-def _from_condition(condition: Condition) -> dict[str, Any]:
+def _from_condition(condition: WorkspaceCondition) -> dict[str, Any]:
     return {
         "status": str(condition.status),
         "reason": condition.reason,
@@ -124,10 +124,10 @@ def _from_condition(condition: Condition) -> dict[str, Any]:
     }
 
 
-def to_error(stored: Mapping[str, Any] | None) -> ErrorInfo | None:
+def to_error(stored: Mapping[str, Any] | None) -> WorkspaceError | None:
     if stored is None:
         return None
-    return ErrorInfo(
+    return WorkspaceError(
         reason=Reason(stored["reason"]),
         message=stored["message"],
         is_terminal=stored["is_terminal"],
@@ -139,7 +139,7 @@ def to_error(stored: Mapping[str, Any] | None) -> ErrorInfo | None:
     )
 
 
-def from_error(error: ErrorInfo | None) -> dict[str, Any] | None:
+def from_error(error: WorkspaceError | None) -> dict[str, Any] | None:
     if error is None:
         return None
     return {

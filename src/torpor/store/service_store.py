@@ -16,7 +16,7 @@ import asyncpg
 from torpor.domain.access import Share
 from torpor.domain.errors import Reason
 from torpor.domain.idle import WorkLease
-from torpor.domain.limits import RunningNow
+from torpor.domain.limits import RunningCounts
 from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.records import Archive, ArchiveKey, Workspace
 from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
@@ -24,8 +24,8 @@ from torpor.store.controller_members import Member, members
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
 from torpor.store.queries import COLLECTING, FOR_SERVICE
-from torpor.store.rows import from_recovery, readable, to_workspace
-from torpor.store.user_store import Entry, User, write_audit
+from torpor.store.rows import from_recovery, to_workspace, to_workspace_or_none
+from torpor.store.user_store import AuditEntry, User, write_audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class StoredArchive:
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditRecord:
     """A line of the audit log, as it was written down."""
 
     id: int
     at: datetime
-    entry: Entry
+    entry: AuditEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class WorkspaceChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueWorkspace:
     """One whose time is up or near, as far as the row can tell."""
 
     workspace: Workspace
@@ -134,7 +134,7 @@ class SleepWarning:
 class DuePage:
     """Some of those whose time is up or near, in that order."""
 
-    due: Sequence[Due]
+    due: Sequence[DueWorkspace]
     last: tuple[datetime, str] | None
     """Since when (in UTC, without saying so) and who, to ask for those after it; None: there was nobody."""
 
@@ -144,7 +144,7 @@ DUE_FOR: Mapping[Wish, str] = {Wish.STANDBY: "standby_due", Wish.ARCHIVED: "arch
 NO_ID = uuid.UUID(int=0)
 
 
-class ArchiveStanding(StrEnum):
+class ArchiveState(StrEnum):
     """Whether an archive can be relied on."""
 
     KEPT = "kept"
@@ -237,11 +237,11 @@ class ServiceStore:
 
     # ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def audit(self, entry: Entry) -> None:
+    async def audit(self, entry: AuditEntry) -> None:
         """What has no transaction of its own."""
         await write_audit(self._database, entry)
 
-    async def audited(self, which: AuditFilter, *, before: int | None, limit: int) -> Sequence[Audited]:
+    async def audited(self, which: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditRecord]:
         rows = await self._database.fetch(
             FOR_SERVICE["audit_page"],
             before,
@@ -263,7 +263,11 @@ class ServiceStore:
         at, last_id = (after[0], uuid.UUID(after[1])) if after else (None, NO_ID)
         rows = await self._database.fetch(FOR_SERVICE[DUE_FOR[to]], at, last_id, limit)
         leases = await self._leases_of([row["id"] for row in rows]) if to is Wish.STANDBY and rows else {}
-        due = [Due(one, row["now"], leases.get(one.id, ())) for row in rows if (one := readable(row)) is not None]
+        due = [
+            DueWorkspace(one, row["now"], leases.get(one.id, ()))
+            for row in rows
+            if (one := to_workspace_or_none(row)) is not None
+        ]
         return DuePage(due, (rows[-1]["due"], str(rows[-1]["id"])) if rows else None)
 
     async def next_due_in_s(self) -> float | None:
@@ -288,13 +292,13 @@ class ServiceStore:
         return [_to_work_lease(row) for row in rows]
 
     @contextlib.asynccontextmanager
-    async def writing(self) -> AsyncIterator["Writing"]:
+    async def writing(self) -> AsyncIterator["ServiceTransaction"]:
         """One transaction: everything in it is accepted together, or nothing."""
         async with self._database.transaction() as connection:
-            yield Writing(connection)
+            yield ServiceTransaction(connection)
 
 
-class Writing:
+class ServiceTransaction:
     """The verbs inside one transaction of the service layer."""
 
     def __init__(self, connection: Any) -> None:
@@ -330,14 +334,14 @@ class Writing:
         if row is not None:
             raise NameReserved(row["until"])
 
-    async def running_besides(self, workspace_id: str, *, owner_id: str | None = None) -> RunningNow:
+    async def running_besides(self, workspace_id: str, *, owner_id: str | None = None) -> RunningCounts:
         """Who else runs, of this owner or of this workspace's; nobody else is admitted before this transaction has ended."""
         await self._connection.execute(FOR_SERVICE["hold_limits"])
         owner = uuid.UUID(owner_id) if owner_id else None
         row = await self._connection.fetchrow(FOR_SERVICE["count_running"], owner, uuid.UUID(workspace_id))
-        return RunningNow(of_user=row["of_user"], overall=row["overall"], allowed_of_user=row["allowed_of_user"])
+        return RunningCounts(of_user=row["of_user"], overall=row["overall"], allowed_of_user=row["allowed_of_user"])
 
-    async def audit(self, entry: Entry) -> None:
+    async def audit(self, entry: AuditEntry) -> None:
         """Written down if, and only if, it was done."""
         await write_audit(self._connection, entry)
 
@@ -454,11 +458,11 @@ class Writing:
         one = uuid.UUID(lease_id) if lease_id else None
         return len(await self._connection.fetch(FOR_SERVICE["delete_work_leases"], uuid.UUID(workspace_id), one, made_by))
 
-    async def archive_standing(self, workspace_id: str, key: str) -> ArchiveStanding:
+    async def archive_standing(self, workspace_id: str, key: str) -> ArchiveState:
         row = await self._connection.fetchrow(COLLECTING["archive_standing"], uuid.UUID(workspace_id), key)
         if row is None:
-            return ArchiveStanding.NONE
-        return ArchiveStanding.MARKED if row["is_marked"] else ArchiveStanding.KEPT
+            return ArchiveState.NONE
+        return ArchiveState.MARKED if row["is_marked"] else ArchiveState.KEPT
 
 
 @contextlib.contextmanager
@@ -469,8 +473,8 @@ def _refusing_taken_names() -> Any:
         raise NameTaken from error
 
 
-def _to_audited(row: Mapping[str, Any]) -> Audited:
-    entry = Entry(
+def _to_audited(row: Mapping[str, Any]) -> AuditRecord:
+    entry = AuditEntry(
         action=row["action"],
         username=row["username"],
         user_id=str(row["user_id"]) if row["user_id"] else None,
@@ -482,7 +486,7 @@ def _to_audited(row: Mapping[str, Any]) -> Audited:
         outcome=row["outcome"],
         detail=row["detail"],
     )
-    return Audited(row["id"], row["at"], entry)
+    return AuditRecord(row["id"], row["at"], entry)
 
 
 def _to_attempt(row: Mapping[str, Any]) -> Attempt:

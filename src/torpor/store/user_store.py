@@ -84,7 +84,7 @@ class NewCredential:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedCredential:
     """A credential that is no more."""
 
     label: str
@@ -101,7 +101,7 @@ class DoorCode:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One line of the audit log."""
 
     action: str
@@ -116,7 +116,7 @@ class Entry:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-async def write_audit(connection: Any, entry: Entry) -> None:
+async def write_audit(connection: Any, entry: AuditEntry) -> None:
     """On any connection or database, so that it is written together with what it tells of."""
     await connection.execute(
         PEOPLE["audit"],
@@ -133,7 +133,7 @@ async def write_audit(connection: Any, entry: Entry) -> None:
     )
 
 
-class PeopleStore:
+class UserStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -177,23 +177,23 @@ class PeopleStore:
         await self._database.execute(PEOPLE["delete_expired_codes"])
         await self._database.execute(PEOPLE["delete_expired_sign_in_codes"])
 
-    async def audit(self, entry: Entry) -> None:
+    async def audit(self, entry: AuditEntry) -> None:
         await write_audit(self._database, entry)
 
     @contextlib.asynccontextmanager
-    async def writing(self) -> AsyncIterator["PeopleWriting"]:
+    async def writing(self) -> AsyncIterator["UserTransaction"]:
         """One transaction: everything in it happens together with the line that tells of it, or nothing does."""
         async with self._database.transaction() as connection:
-            yield PeopleWriting(connection)
+            yield UserTransaction(connection)
 
 
-class PeopleWriting:
+class UserTransaction:
     """The verbs inside one transaction."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    async def audit(self, entry: Entry) -> None:
+    async def audit(self, entry: AuditEntry) -> None:
         await write_audit(self._connection, entry)
 
     async def create_user(self, new: NewUser) -> Account | None:
@@ -266,11 +266,11 @@ class PeopleWriting:
         rows = await self._connection.fetch(PEOPLE["credentials_of"], uuid.UUID(user_id), kind)
         return [_to_credential(row) for row in rows]
 
-    async def end(self, user_id: str, credential_id: str, kind: str) -> Ended | None:
+    async def end(self, user_id: str, credential_id: str, kind: str) -> EndedCredential | None:
         """One of this user's; None when there is none of this kind."""
         await self._lock_credentials(user_id)
         row = await self._connection.fetchrow(PEOPLE["end_credential"], uuid.UUID(credential_id), uuid.UUID(user_id), kind)
-        return Ended(row["label"], (str(row["id"]), *map(str, row["created"]))) if row else None
+        return EndedCredential(row["label"], (str(row["id"]), *map(str, row["created"]))) if row else None
 
     async def end_credentials(self, user_id: str, kinds: Collection[str], *, but: str | None = None) -> frozenset[str]:
         await self._lock_credentials(user_id)

@@ -111,17 +111,17 @@ def parse(file: str, text: str) -> Template:
         raise Hopeless(f"{file}: not TOML: {error}") from error
     for field, value in written.items():
         if field not in FIELDS:
-            raise wrong(file, field, f"unknown, known are {', '.join(FIELDS)}")
+            raise template_error(file, field, f"unknown, known are {', '.join(FIELDS)}")
         if (fault := FIELDS[field](value)) is not None:
-            raise wrong(file, field, fault)
+            raise template_error(file, field, fault)
     for field in ("name", "title", "description"):
         if field not in written:
-            raise wrong(file, field, "missing")
+            raise template_error(file, field, "missing")
     if f"{written['name']}.toml" != file:
-        raise wrong(file, "name", f"{written['name']!r} is not the name of its file")
+        raise template_error(file, "name", f"{written['name']!r} is not the name of its file")
     takes_command = written.get("takes_command", False)
     if takes_command is ("command" in written):
-        raise wrong(file, "command", "must not stand beside takes_command = true" if takes_command else "missing")
+        raise template_error(file, "command", "must not stand beside takes_command = true" if takes_command else "missing")
     return Template(
         name=written["name"],
         title=written["title"],
@@ -148,7 +148,7 @@ def before_sleep_of(workspace: Workspace) -> tuple[str, ...]:
     return chosen_before_sleep(workspace.before_sleep, found.before_sleep if found is not None else ())
 
 
-def wrong(file: str, field: str, fault: str) -> Hopeless:
+def template_error(file: str, field: str, fault: str) -> Hopeless:
     return Hopeless(f"{file}: {field}: {fault}", file=file, field=field)
 
 

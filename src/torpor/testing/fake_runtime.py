@@ -17,15 +17,15 @@ from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.names import volume_name
-from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
+from torpor.domain.records import ArchiveKey, Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
 from torpor.ports import (
     Address,
     Container,
-    Executed,
+    ExecResult,
     Fence,
-    Found,
     Home,
     HomeJob,
+    ListedArchive,
     Progress,
     Proven,
     RunningCommand,
@@ -61,15 +61,15 @@ class FakeVolume:
         """All but the home itself is gone."""
         self.marker, self.is_illegible, self.opened_revision, self.is_half_made = None, False, 0, False
 
-    def seen(self, home: Home) -> SeenVolume:
+    def seen(self, home: Home) -> ObservedVolume:
         place = f"fake:{volume_name(home.workspace_id, home.generation)}"
         if self.is_foreign_to(home):
             fault = f"its marker names another workspace: {place}/marker"
-            return SeenVolume(home.generation, None, True, fault, f"{place}/home", has_home=False)
+            return ObservedVolume(home.generation, None, True, fault, f"{place}/home", has_home=False)
         if self.legible_marker is not None:
-            return SeenVolume(home.generation, self.legible_marker)
+            return ObservedVolume(home.generation, self.legible_marker)
         fault = f"its marker cannot be read: {place}/marker"
-        return SeenVolume(home.generation, None, not self.is_half_made, fault, f"{place}/home")
+        return ObservedVolume(home.generation, None, not self.is_half_made, fault, f"{place}/home")
 
 
 @dataclass
@@ -78,11 +78,11 @@ class FakeContainer:
     epoch: int
     """Of whoever started it."""
     ready: bool = True
-    ended: Ended | None = None
+    ended: ProgramExit | None = None
     is_paused: bool = False
 
 
-class Entry(NamedTuple):
+class FakeLogEntry(NamedTuple):
     """One effect that changed something: who did what, when."""
 
     at_s: float
@@ -128,9 +128,9 @@ class FakeWorld:
     """Awaited before every effect, with its verb and workspace: it may wait, or raise."""
     done: list[tuple[str, str]] = field(default_factory=list)
     """(verb, workspace) of every effect that changed something, in order."""
-    log: list[Entry] = field(default_factory=list)
+    log: list[FakeLogEntry] = field(default_factory=list)
     """The same, with who and when: by it a test proves that nothing was started twice."""
-    overtaken: list[Entry] = field(default_factory=list)
+    overtaken: list[FakeLogEntry] = field(default_factory=list)
     """Effects that came too late and were refused."""
     clock: Callable[[], float] = time.monotonic
 
@@ -153,12 +153,12 @@ class FakeRuntime:
     async def observe(self, only: frozenset[str] | None = None) -> Survey:
         await asyncio.sleep(self._world.observed_slowly_s)
         self._require_provider()
-        volumes: dict[str, set[SeenVolume]] = {}
+        volumes: dict[str, set[ObservedVolume]] = {}
         for home, volume in self._world.volumes.items():
             if only is None or home.workspace_id in only:
                 volumes.setdefault(home.workspace_id, set()).add(volume.seen(home))
         containers = {
-            workspace_id: SeenContainer(
+            workspace_id: ObservedContainer(
                 held.container.home.generation,
                 held.container.revision,
                 held.ready and held.ended is None,
@@ -256,9 +256,9 @@ class FakeRuntime:
     async def admit(self, workspace_id: str, fence: Fence) -> None:
         await self._enter("admit", workspace_id, fence)
 
-    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
         self.require_running(workspace_id)
-        return Executed(0, b"", b"")
+        return ExecResult(0, b"", b"")
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
         held = self._world.containers.get(workspace_id)
@@ -320,7 +320,7 @@ class FakeRuntime:
     def _admit(self, verb: str, workspace_id: str, fence: Fence) -> None:
         newest = self._world.epochs.get(workspace_id, 0)
         if fence.epoch < newest:
-            self._world.overtaken.append(Entry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
+            self._world.overtaken.append(FakeLogEntry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
             raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} was overtaken by {newest}", seen=newest)
         self._world.epochs[workspace_id] = fence.epoch
 
@@ -341,7 +341,7 @@ class FakeRuntime:
 
     def _note(self, verb: str, workspace_id: str, fence: Fence) -> None:
         self._world.done.append((verb, workspace_id))
-        self._world.log.append(Entry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
+        self._world.log.append(FakeLogEntry(self._world.clock(), verb, workspace_id, fence.epoch, fence.op_id))
 
 
 def _keep(world: FakeWorld, key: str, state: tuple[int, int], files: Files) -> tuple[Files, str]:
@@ -398,11 +398,11 @@ class FakeArchives:
     async def reachable(self) -> bool:
         return not self._world.archives_out and self._is_recognised()
 
-    async def keys(self) -> AsyncIterator[Found]:
+    async def keys(self) -> AsyncIterator[ListedArchive]:
         await self._enter("keys", "")
         for text in sorted(self._world.archives):
             key = ArchiveKey.parse(text)
-            yield Found(key, is_whole=True)
+            yield ListedArchive(key, is_whole=True)
             await self._enter("keys", key.workspace_id)
 
     async def remove(self, key: ArchiveKey) -> None:

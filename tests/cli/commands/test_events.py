@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Torpor
 from tests.cli.records import AT, error, workspace
-from tests.support.scripted_api import Answer, StandIn
+from tests.support.scripted_api import ScriptedApi, ScriptedResponse
 from torpor.cli.commands import events as events_module
 from torpor.cli.output.wording import event_line
 
@@ -32,16 +32,16 @@ def event(event_id: int, kind: str = "state_changed", **changes: Any) -> dict[st
     return {"id": event_id, "event": kind, "at": AT if told else None, "workspace": told}
 
 
-def stream(*events: dict[str, Any], tail: bytes = b"") -> Answer:
+def stream(*events: dict[str, Any], tail: bytes = b"") -> ScriptedResponse:
     frames = [f"id: {one['id']}\nevent: {one['event']}\ndata: {json.dumps(one)}\n\n".encode() for one in events]
-    return Answer(200, b"".join(frames) + tail, "text/event-stream")
+    return ScriptedResponse(200, b"".join(frames) + tail, "text/event-stream")
 
 
-def refusal(status: int, code: str) -> Answer:
-    return Answer(status, {"code": code, "detail": "no more"}, "application/problem+json")
+def refusal(status: int, code: str) -> ScriptedResponse:
+    return ScriptedResponse(status, {"code": code, "detail": "no more"}, "application/problem+json")
 
 
-def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: StandIn) -> None:
+def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: ScriptedApi) -> None:
     cut = stream(
         event(7, phase="ARCHIVED", operation="RESTORING", progress=40),
         event(8, "heartbeat"),
@@ -49,7 +49,7 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: StandIn) -> 
     )
     api.answer("GET /workspaces/demo/events", cut)
     failed = event(9, "error", phase="ERROR", error=error(message="two\x1b[1mlines"))
-    away = Answer(502, b"Bad Gateway", "text/plain")
+    away = ScriptedResponse(502, b"Bad Gateway", "text/plain")
     busy = refusal(429, "too_many_streams")
     api.answer(f"GET /workspaces/{ID}/events", away, busy, stream(failed), refusal(404, "not_found"))
     ended = torpor("events", "demo", "--since", "5")
@@ -65,7 +65,7 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: StandIn) -> 
     ]
 
 
-def test_everything_in_json_is_a_line_each(torpor: Torpor, api: StandIn) -> None:
+def test_everything_in_json_is_a_line_each(torpor: Torpor, api: ScriptedApi) -> None:
     told = [event(0, "reset"), event(0, name="a"), event(0, name="ö"), event(3, "heartbeat")]
     api.answer("GET /events", stream(*told), refusal(401, "unauthorized"))
     ended = torpor("events", "--json")
@@ -85,22 +85,22 @@ def test_a_reset_says_what_it_is() -> None:
         (refusal(404, "not_found"), 1),
         (refusal(503, "unavailable"), 1),
         (refusal(429, "too_many_streams"), 1),
-        (Answer(200, b"<html>", "text/html"), 1),
+        (ScriptedResponse(200, b"<html>", "text/html"), 1),
     ],
 )
-def test_what_fails_at_once_is_said(torpor: Torpor, api: StandIn, answer: Answer, code: int) -> None:
+def test_what_fails_at_once_is_said(torpor: Torpor, api: ScriptedApi, answer: ScriptedResponse, code: int) -> None:
     api.answer("GET /workspaces/demo/events", answer)
     assert torpor("events", "demo").code == code
     assert len(api.asked) == 1
 
 
-def test_wrong_usage(torpor: Torpor, api: StandIn) -> None:
+def test_wrong_usage(torpor: Torpor, api: ScriptedApi) -> None:
     assert torpor("events", "--since", "x").code == 2
     assert torpor("events", "--since", "-1").code == 2
     assert api.asked == []
 
 
-def test_ctrl_c_is_how_it_ends(api: StandIn, data: Path) -> None:
+def test_ctrl_c_is_how_it_ends(api: ScriptedApi, data: Path) -> None:
     api.answer("GET /events", stream(event(7)))
     process = subprocess.Popen(
         [sys.executable, "-m", "torpor", "events", "--json"],

@@ -14,8 +14,8 @@ from tests.api.test_exec import falls_asleep, on_a_machine, wakes_up
 from tests.api.test_shell import elsewhere, running
 from tests.cli.commands.test_shell import environment
 from tests.cli.real import at_a_port
-from tests.support.live_api import PATIENCE_S, Live, live
-from tests.support.terminal_user import Seat
+from tests.support.live_api import PATIENCE_S, LiveApi, live_api
+from tests.support.terminal_user import TerminalUser
 
 pytestmark = pytest.mark.anyio
 
@@ -23,19 +23,19 @@ PIPE = subprocess.PIPE
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         yield made
 
 
 @pytest.fixture
-async def url(here: Live) -> AsyncIterator[str]:
+async def url(here: LiveApi) -> AsyncIterator[str]:
     async with at_a_port(here.path) as address:
         yield address
 
 
 @contextlib.asynccontextmanager
-async def started(here: Live, url: str, *words: str) -> AsyncIterator["asyncio.subprocess.Process"]:
+async def started(here: LiveApi, url: str, *words: str) -> AsyncIterator["asyncio.subprocess.Process"]:
     argv = (sys.executable, "-m", "torpor", "exec", *words)
     process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment(here, url))
     try:
@@ -46,7 +46,7 @@ async def started(here: Live, url: str, *words: str) -> AsyncIterator["asyncio.s
             await process.communicate()
 
 
-async def ended(here: Live, url: str, *words: str, stdin: bytes = b"") -> tuple[int | None, bytes, bytes]:
+async def ended(here: LiveApi, url: str, *words: str, stdin: bytes = b"") -> tuple[int | None, bytes, bytes]:
     async with started(here, url, *words) as process, asyncio.timeout(PATIENCE_S):
         out, err = await process.communicate(stdin)
     return process.returncode, out, err
@@ -58,7 +58,7 @@ async def line_of(process: "asyncio.subprocess.Process") -> bytes:
         return await process.stdout.readline()
 
 
-async def test_it_passes_bytes_and_the_exit_code(here: Live) -> None:
+async def test_it_passes_bytes_and_the_exit_code(here: LiveApi) -> None:
     async with (
         on_a_machine(here) as machine,
         elsewhere(here, machine.runtime) as path,
@@ -78,7 +78,7 @@ async def test_it_passes_bytes_and_the_exit_code(here: Live) -> None:
         assert (code, json.loads(out)) == (3, {"exit_code": 3, "stdout": "aGkK", "stderr": "aG8K"})
 
 
-async def test_ctrl_c_is_passed_on(here: Live, url: str) -> None:
+async def test_ctrl_c_is_passed_on(here: LiveApi, url: str) -> None:
     await running(here)
     async with started(here, url, "nb", "--", "cat") as process:
         assert process.stdin is not None
@@ -89,7 +89,7 @@ async def test_ctrl_c_is_passed_on(here: Live, url: str) -> None:
             assert await process.wait() == 130
 
 
-async def test_a_reader_that_leaves_ends_it(here: Live, url: str) -> None:
+async def test_a_reader_that_leaves_ends_it(here: LiveApi, url: str) -> None:
     await running(here)
     async with started(here, url, "nb", "--", "yes") as process:
         assert await line_of(process) == b"y\n"
@@ -98,7 +98,7 @@ async def test_a_reader_that_leaves_ends_it(here: Live, url: str) -> None:
             assert await process.wait() == 128 + signal.SIGPIPE
 
 
-async def test_it_wakes_unless_it_must_not(here: Live, url: str) -> None:
+async def test_it_wakes_unless_it_must_not(here: LiveApi, url: str) -> None:
     await falls_asleep(here)
     code, _, err = await ended(here, url, "nb", "--no-wake", "--", "echo")
     assert (code, b"`torpor start nb --wait` wakes it" in err) == (1, True)
@@ -110,7 +110,7 @@ async def test_it_wakes_unless_it_must_not(here: Live, url: str) -> None:
     assert b"torpor: waking nb" in err
 
 
-async def test_a_container_that_ends_is_told(here: Live, url: str) -> None:
+async def test_a_container_that_ends_is_told(here: LiveApi, url: str) -> None:
     workspace_id = await running(here)
     async with started(here, url, "nb", "--", "yes") as process:
         assert await line_of(process) == b"y\n"
@@ -121,10 +121,10 @@ async def test_a_container_that_ends_is_told(here: Live, url: str) -> None:
     assert b"the command in nb was cut off: the command ended with its workspace's container" in err
 
 
-async def test_a_terminal_there_is_the_one_here(here: Live) -> None:
+async def test_a_terminal_there_is_the_one_here(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path, at_a_port(path) as url:
         script = "stty size; trap 'stty size' WINCH; trap 'exit 5' INT; echo be''gun; while :; do sleep 0.05; done"
-        async with Seat(environment(here, url), "exec", "nb", "--tty", "--", "sh", "-c", script) as seat:
+        async with TerminalUser(environment(here, url), "exec", "nb", "--tty", "--", "sh", "-c", script) as seat:
             await seat.until(b"31 97")
             await seat.until(b"begun")
             assert seat.is_raw

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.cli.conftest import Torpor
-from tests.support.scripted_api import StandIn
+from tests.support.scripted_api import ScriptedApi
 
 ITEM = {
     "key": "ws/op",
@@ -53,7 +53,7 @@ PREVIEW = {
 }
 
 
-def test_a_dry_run_only_looks(torpor: Torpor, api: StandIn) -> None:
+def test_a_dry_run_only_looks(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /gc", PREVIEW)
     ended = torpor("gc", "--dry-run")
     assert ended.code == 0
@@ -71,7 +71,7 @@ def test_a_dry_run_only_looks(torpor: Torpor, api: StandIn) -> None:
     assert torpor("gc", "--dry-run", "--json").json == PREVIEW
 
 
-def test_a_collection_is_waited_for(torpor: Torpor, api: StandIn) -> None:
+def test_a_collection_is_waited_for(torpor: Torpor, api: ScriptedApi) -> None:
     before = {**REPORT, "started_at": "2026-03-01T11:00:00Z", "removed": 99}
     api.answer("POST /gc", REQUESTED, status=202)
     api.answer("GET /gc/report", NEVER, {**NEVER, "report": before}, {**NEVER, "report": REPORT})
@@ -91,7 +91,7 @@ def test_a_collection_is_waited_for(torpor: Torpor, api: StandIn) -> None:
     assert torpor("gc", "--json").json == REPORT
 
 
-def test_a_skipped_collection_says_why(torpor: Torpor, api: StandIn) -> None:
+def test_a_skipped_collection_says_why(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /gc", REQUESTED, status=202)
     before = {**REPORT, "started_at": "2026-03-01T11:00:00Z"}
     api.answer("GET /gc/report", {**NEVER, "report": before, "skipped": {**REPORT, "skipped": "the store is out"}})
@@ -100,7 +100,7 @@ def test_a_skipped_collection_says_why(torpor: Torpor, api: StandIn) -> None:
     assert "the collection did not come to its end: the store is out" in ended.said
 
 
-def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: StandIn) -> None:
+def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /gc", REQUESTED, status=202)
     api.answer("GET /gc/report", NEVER)
     ended = torpor("gc", "--timeout", "0.1")
@@ -108,12 +108,12 @@ def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: StandIn) -> 
     assert "no collection had come to its end after 0.1 s" in ended.said
 
 
-def test_a_dry_run_says_that_a_collection_would_touch_nothing(torpor: Torpor, api: StandIn) -> None:
+def test_a_dry_run_says_that_a_collection_would_touch_nothing(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /gc", {**PREVIEW, "would_skip": "5 of 9 archives are missing in the store"})
     assert "would touch nothing just now: 5 of 9 archives are missing" in torpor("gc", "--dry-run").text
 
 
-def test_who_is_no_administrator_hears_so(torpor: Torpor, api: StandIn) -> None:
+def test_who_is_no_administrator_hears_so(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("GET /gc", 403, "forbidden", "only an administrator may collect archives")
     ended = torpor("gc", "--dry-run")
     assert ended.code == 1

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import Torpor
 from tests.cli.records import AT
-from tests.support.scripted_api import StandIn
+from tests.support.scripted_api import ScriptedApi
 
 LEASE: dict[str, Any] = {
     "id": "5b5c1f0e-8a51-4c38-9a53-0d8f2a6f5c11",
@@ -20,7 +20,7 @@ LEASE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("said", "seconds"), [("90s", 90), ("5m", 300), ("1h", 3600), ("2d", 172_800), ("1.5h", 5400), (" 3 m ", 180)]
 )
-def test_a_hold_is_asked_for(torpor: Torpor, api: StandIn, said: str, seconds: float) -> None:
+def test_a_hold_is_asked_for(torpor: Torpor, api: ScriptedApi, said: str, seconds: float) -> None:
     api.answer("POST /workspaces/demo/leases", LEASE, status=201)
     ended = torpor("hold", "demo", "--for", said, "--reason", "a long build")
     assert ended.code == 0
@@ -30,7 +30,7 @@ def test_a_hold_is_asked_for(torpor: Torpor, api: StandIn, said: str, seconds: f
     assert torpor("hold", "demo", "--for", said, "--reason", "a long build", "--json").json == LEASE
 
 
-def test_holds_are_listed(torpor: Torpor, api: StandIn) -> None:
+def test_holds_are_listed(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo/leases", {"items": [LEASE]})
     listed = torpor("hold", "demo").text
     assert LEASE["id"] in listed
@@ -40,7 +40,7 @@ def test_holds_are_listed(torpor: Torpor, api: StandIn) -> None:
     assert torpor("hold", "demo").text == "Nobody holds it awake.\n"
 
 
-def test_holds_are_ended(torpor: Torpor, api: StandIn) -> None:
+def test_holds_are_ended(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("DELETE /workspaces/demo/leases", b"", status=204)
     api.answer("DELETE /workspaces/demo/leases/a%2Fb", b"", status=204)
     api.answer("GET /workspaces/demo/leases", {"items": []})
@@ -69,14 +69,14 @@ def test_holds_are_ended(torpor: Torpor, api: StandIn) -> None:
         ("--end", "all", "--reason", "why"),
     ],
 )
-def test_what_does_not_fit_together_is_not_asked(torpor: Torpor, api: StandIn, words: tuple[str, ...]) -> None:
+def test_what_does_not_fit_together_is_not_asked(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...]) -> None:
     ended = torpor("hold", "demo", *words)
     assert ended.code == 2
     assert ended.said.startswith("torpor: ")
     assert api.asked == []
 
 
-def test_a_refusal_is_passed_on(torpor: Torpor, api: StandIn) -> None:
+def test_a_refusal_is_passed_on(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("POST /workspaces/demo/leases", 422, "bad_lease", "seconds is 864000; allowed are 1 to 604800 (7 days)")
     ended = torpor("hold", "demo", "--for", "10d", "--reason", "why")
     assert ended.code == 1

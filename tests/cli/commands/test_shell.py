@@ -14,33 +14,33 @@ import pytest
 
 from tests.api.test_shell import WARNED, running
 from tests.cli.real import at_a_port
-from tests.support.live_api import PATIENCE_S, TERM, Live, live
-from tests.support.terminal_user import Seat
+from tests.support.live_api import PATIENCE_S, TERM, LiveApi, live_api
+from tests.support.terminal_user import TerminalUser
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def here(database_url: str, redis_url: str) -> AsyncIterator[Live]:
-    async with live(database_url, redis_url, publishes=False) as made:
+async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
+    async with live_api(database_url, redis_url, publishes=False) as made:
         yield made
 
 
 @pytest.fixture
-async def url(here: Live) -> AsyncIterator[str]:
+async def url(here: LiveApi) -> AsyncIterator[str]:
     async with at_a_port(here.path) as address:
         yield address
 
 
-def environment(here: Live, url: str) -> dict[str, str]:
+def environment(here: LiveApi, url: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TORPOR_")}
     return {**kept, "TORPOR_URL": url, "TORPOR_TOKEN": here.people["ada"].token}
 
 
-async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
+async def test_a_terminal_there_is_the_one_here(here: LiveApi, url: str) -> None:
     await running(here)
-    async with Seat(environment(here, url), "shell", "nb") as seat:
+    async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         assert seat.is_raw
         seat.type(b"stty size\r")
@@ -64,9 +64,9 @@ async def test_a_terminal_there_is_the_one_here(here: Live, url: str) -> None:
         assert seat.is_as_before
 
 
-async def test_a_warning_is_a_line_of_its_own(here: Live, url: str) -> None:
+async def test_a_warning_is_a_line_of_its_own(here: LiveApi, url: str) -> None:
     workspace_id = await running(here)
-    async with Seat(environment(here, url), "shell", "nb") as seat:
+    async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         await here.db.fetchval(WARNED, uuid.UUID(workspace_id), 100)
         await here.publisher.do(TERM)
@@ -76,9 +76,9 @@ async def test_a_warning_is_a_line_of_its_own(here: Live, url: str) -> None:
         assert await seat.ended() == 7
 
 
-async def test_a_tilde_and_a_dot_leave(here: Live, url: str) -> None:
+async def test_a_tilde_and_a_dot_leave(here: LiveApi, url: str) -> None:
     await running(here)
-    async with Seat(environment(here, url), "shell", "nb") as seat:
+    async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         seat.type(b"echo a~.b\r")
         await seat.until(b"a~.b\r\n")
@@ -90,9 +90,9 @@ async def test_a_tilde_and_a_dot_leave(here: Live, url: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_gives_the_terminal_back(here: Live, url: str, number: int) -> None:
+async def test_a_signal_gives_the_terminal_back(here: LiveApi, url: str, number: int) -> None:
     await running(here)
-    async with Seat(environment(here, url), "shell", "nb") as seat:
+    async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         assert seat.is_raw
         seat.process.send_signal(number)
@@ -100,11 +100,11 @@ async def test_a_signal_gives_the_terminal_back(here: Live, url: str, number: in
         assert seat.is_as_before
 
 
-async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(here: Live, url: str) -> None:
+async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(here: LiveApi, url: str) -> None:
     await running(here)
     ada = here.people["ada"]
     [token] = await here.accounts.tokens(ada.caller)
-    async with Seat(environment(here, url), "shell", "nb") as seat:
+    async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         await here.accounts.revoke(ada.caller, token.id)
         assert await seat.ended() == 6
@@ -112,11 +112,11 @@ async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(he
         assert seat.is_as_before
 
 
-async def test_a_server_that_goes_away_gives_the_terminal_back(here: Live) -> None:
+async def test_a_server_that_goes_away_gives_the_terminal_back(here: LiveApi) -> None:
     await running(here)
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(at_a_port(here.path))
-        async with Seat(environment(here, url), "shell", "nb") as seat:
+        async with TerminalUser(environment(here, url), "shell", "nb") as seat:
             await seat.until(b"$ ")
             await stack.aclose()
             assert await seat.ended() == 6
@@ -124,9 +124,9 @@ async def test_a_server_that_goes_away_gives_the_terminal_back(here: Live) -> No
             assert seat.is_as_before
 
 
-async def test_it_goes_on_after_it_was_stopped(here: Live, url: str) -> None:
+async def test_it_goes_on_after_it_was_stopped(here: LiveApi, url: str) -> None:
     await running(here)
-    async with Seat(environment(here, url), "shell", "nb") as seat:
+    async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         seat.process.send_signal(signal.SIGSTOP)
         # As the shell does from which it was stopped.
@@ -141,7 +141,7 @@ async def test_it_goes_on_after_it_was_stopped(here: Live, url: str) -> None:
     ("said", "code"), [(b"echo one\necho two\nexit 3", 3), (b"echo one\necho two\n", 0), (b"echo one\necho two", 0)]
 )
 async def test_what_is_piped_is_typed_and_its_end_is_the_end(
-    here: Live, url: str, said: bytes, code: int, tmp_path: Path
+    here: LiveApi, url: str, said: bytes, code: int, tmp_path: Path
 ) -> None:
     await running(here)
     process = await asyncio.create_subprocess_exec(
@@ -163,9 +163,9 @@ async def test_what_is_piped_is_typed_and_its_end_is_the_end(
     assert out.index(b"\none") < out.index(b"\ntwo")
 
 
-async def test_where_nothing_runs_it_says_what_to_do(here: Live, url: str) -> None:
+async def test_where_nothing_runs_it_says_what_to_do(here: LiveApi, url: str) -> None:
     await here.create("asleep")
-    async with Seat(environment(here, url), "shell", "asleep", "--no-wake") as seat:
+    async with TerminalUser(environment(here, url), "shell", "asleep", "--no-wake") as seat:
         assert await seat.ended() == 1
         await seat.until(b"`torpor start asleep --wait` wakes it")
         assert seat.is_as_before

@@ -6,7 +6,7 @@ from tests.cli.output.test_render import NOW
 from tests.cli.records import AT, workspace
 from torpor.cli.output import render, render_users
 from torpor.cli.output.colours import coloured
-from torpor.cli.output.plain import cells, fitting, natural_width, to_text
+from torpor.cli.output.plain import cells, fit_to_width, natural_width, to_text
 from torpor.cli.output.render_users import Record
 from torpor.cli.output.shapes import Column, Drawn, Group, Table, facts, line, table, text
 
@@ -57,10 +57,10 @@ def test_colours_are_there_at_a_terminal_only_where_they_are_wanted() -> None:
 def test_columns_go_where_there_is_no_room_and_the_most_important_stay() -> None:
     whole = render.workspaces([workspace()], NOW)
     assert isinstance(whole, Table)
-    assert fitting(whole, natural_width(whole)) == whole
-    widths = [natural_width(fitting(whole, width)) for width in range(natural_width(whole), 0, -1)]
+    assert fit_to_width(whole, natural_width(whole)) == whole
+    widths = [natural_width(fit_to_width(whole, width)) for width in range(natural_width(whole), 0, -1)]
     assert widths == sorted(widths, reverse=True)
-    names = [column.name for column in fitting(whole, 1).columns]
+    names = [column.name for column in fit_to_width(whole, 1).columns]
     assert names == ["NAME", "PHASE", "UNDER WAY"]
     shown = drawn_at_a_terminal(whole, 80, color_system=None).splitlines()
     assert len(shown) == 2

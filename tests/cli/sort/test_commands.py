@@ -16,15 +16,15 @@ import pytest
 
 from tests.cli.conftest import Torpor, torpor_process
 from tests.support.sort_reports import BEGAN, job
-from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.cli.output.colours import without_colours
 from torpor.cli.sort import commands, exit_codes
 from torpor.cli.sort.options import address, deadlines
-from torpor.cli.sort.progress import Lines, Pace, following, polling, sorted_bytes
-from torpor.cli.sort.render import bars, plain, standing
-from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
+from torpor.cli.sort.progress import ProgressLines, SortRate, progress_view, sorted_bytes, status_poller
+from torpor.cli.sort.render import bars, plain, status_view
+from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortError, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.job.options import Deadlines, LocalOptions, MasterOptions, WorkerOptions
-from torpor.sort.job.report import Outcome, as_plain, as_summary, as_text
+from torpor.sort.job.report import SortOutcome, as_plain, as_summary, as_text
 from torpor.sort.job.status import JobStatus, WorkerStatus
 from torpor.sort.machine.history import Transition
 from torpor.sort.sizes import parse_size
@@ -181,21 +181,21 @@ def test_a_bad_word_needs_no_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "exit_code", "code"),
     [
-        (Refused("bad_format", "no such format"), ExitCode.USAGE, "bad_format"),
-        (Refused("bad_size", "no such size"), ExitCode.USAGE, "bad_size"),
-        (Refused("bad_hold", "no such state"), ExitCode.USAGE, "bad_hold"),
-        (Refused("too_many", "there are 2 workers already"), ExitCode.REFUSED, "too_many"),
-        (Stale("attempt 2 has taken over"), ExitCode.REFUSED, "stale"),
-        (Unavailable("nobody answers at 127.0.0.1:1"), ExitCode.UNREACHABLE, "unreachable"),
-        (NotYet("not ready"), ExitCode.UNREACHABLE, "not_yet"),
-        (Broken("the disk is full"), ExitCode.ENDED_IN_ERROR, "broken"),
+        (SortRefused("bad_format", "no such format"), ExitCode.USAGE, "bad_format"),
+        (SortRefused("bad_size", "no such size"), ExitCode.USAGE, "bad_size"),
+        (SortRefused("bad_hold", "no such state"), ExitCode.USAGE, "bad_hold"),
+        (SortRefused("too_many", "there are 2 workers already"), ExitCode.REFUSED, "too_many"),
+        (StaleAttempt("attempt 2 has taken over"), ExitCode.REFUSED, "stale"),
+        (PeerUnavailable("nobody answers at 127.0.0.1:1"), ExitCode.UNREACHABLE, "unreachable"),
+        (PeerNotReady("not ready"), ExitCode.UNREACHABLE, "not_yet"),
+        (SortFailed("the disk is full"), ExitCode.ENDED_IN_ERROR, "broken"),
         (SortError("something"), ExitCode.ENDED_IN_ERROR, "sort_failed"),
         (FileNotFoundError(2, "No such file or directory", "join.json"), ExitCode.ENDED_IN_ERROR, "broken"),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED, "interrupted"),
     ],
 )
 def test_every_error_ends_with_its_own_exit_code(error: BaseException, exit_code: ExitCode, code: str) -> None:
-    with pytest.raises(Ended) as raised, exit_codes.told():
+    with pytest.raises(CommandError) as raised, exit_codes.translate_sort_errors():
         raise error
     assert (raised.value.exit_code, raised.value.code) == (exit_code, code)
     if isinstance(error, SortError):
@@ -205,34 +205,34 @@ def test_every_error_ends_with_its_own_exit_code(error: BaseException, exit_code
 
 
 def test_a_reader_that_went_away_is_not_an_error_of_the_sort() -> None:
-    with pytest.raises(BrokenPipeError), exit_codes.told():
+    with pytest.raises(BrokenPipeError), exit_codes.translate_sort_errors():
         raise BrokenPipeError
 
 
 def test_what_holds_after_an_interruption_is_said() -> None:
-    with pytest.raises(Ended) as raised, exit_codes.told(interrupted="the same command goes on"):
+    with pytest.raises(CommandError) as raised, exit_codes.translate_sort_errors(interrupted="the same command goes on"):
         raise KeyboardInterrupt
     assert raised.value.as_text() == "torpor: interrupted (the same command goes on)"
 
 
 def test_a_sort_that_went_well(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
-    commands.finish(job(), tmp_path / "report.html", history=False, as_json=False)
+    commands.show_report(job(), tmp_path / "report.html", history=False, as_json=False)
     assert capfdbinary.readouterr() == (as_summary(job()).encode(), b"")
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-    commands.finish(job(), None, history=True, as_json=False)
+    commands.show_report(job(), None, history=True, as_json=False)
     assert capfdbinary.readouterr() == (as_text(job()).encode(), b"")
-    commands.finish(job(), None, history=False, as_json=True)
+    commands.show_report(job(), None, history=False, as_json=True)
     assert json.loads(capfdbinary.readouterr().out) == as_plain(job())
 
 
 def test_a_sort_that_failed_is_told_and_drawn_and_exits_with_3(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
-    failed = job(Outcome.FAILED, "worker 1: the disk is full")
+    failed = job(SortOutcome.FAILED, "worker 1: the disk is full")
     for as_json, text in ((False, as_text(failed)), (True, "")):
         page = tmp_path / f"{as_json}.html"
-        with pytest.raises(Ended) as raised:
-            commands.finish(failed, page, history=False, as_json=as_json)
+        with pytest.raises(CommandError) as raised:
+            commands.show_report(failed, page, history=False, as_json=as_json)
         assert raised.value.exit_code == ExitCode.ENDED_IN_ERROR
         assert raised.value.as_text() == "torpor: the sort failed: worker 1: the disk is full (its history says where)"
         # With --json the problem is printed by whoever catches it, and it carries the report.
@@ -247,7 +247,7 @@ def test_a_page_that_cannot_be_written_does_not_hide_the_report(
     import typer
 
     with pytest.raises(typer.Exit) as raised:
-        commands.finish(job(), tmp_path, history=False, as_json=False)
+        commands.show_report(job(), tmp_path, history=False, as_json=False)
     assert raised.value.exit_code == ExitCode.REFUSED
     out, err = capfdbinary.readouterr()
     assert out.decode() == as_summary(job())
@@ -271,7 +271,7 @@ def job_status(*workers: WorkerStatus, state: str = "Sorting", expected: int = 2
 
 def test_one_plain_line_for_each_change() -> None:
     said: list[str] = []
-    lines = Lines(change=said.append)
+    lines = ProgressLines(change=said.append)
     lines(job_status(state="WaitingForWorkers"))
     lines(job_status(worker(None, "Initializing", 0), state="WaitingForWorkers"))
     lines(job_status(worker(0, "Sorting", 20), worker(1, "Sampling", 10)))
@@ -296,7 +296,7 @@ def test_how_much_is_sorted_follows_from_the_progress(progress: float, done: flo
 
 def test_the_speed_is_measured_since_a_worker_was_first_seen_sorting() -> None:
     now = 100.0
-    pace = Pace(lambda: now)
+    pace = SortRate(lambda: now)
     assert pace(job_status(worker(0, "Sorting", 15), worker(1, "Sampling", 10))) == {}
     now = 102.0
     assert pace(job_status(worker(0, "Sorting", 35), worker(1, "Sorting", 15))) == pytest.approx({"host-0": 25_000_000})
@@ -333,7 +333,7 @@ def test_whoever_can_be_asked_is_asked_until_it_is_over() -> None:
             asked.set()
         return standings.pop(0) if standings else job_status(state="Completed")
 
-    with polling(Lines(change=said.append)) as begin:
+    with status_poller(ProgressLines(change=said.append)) as begin:
         begin(ask)
         assert asked.wait(30)
     # What changed last is told even when nobody had time to ask.
@@ -348,13 +348,13 @@ def test_workers_that_are_missing_are_counted() -> None:
 
 def test_how_it_stands_as_a_table() -> None:
     status = replace(job_status(worker(0, "Sorting", 35), worker(None, "Sampling", 10)), reason="lost \x1b[2J")
-    text = without_colours(standing(status))
+    text = without_colours(status_view(status))
     assert "\x1b" not in text
     assert text.splitlines()[0] == "Sorting: lost \\x1b[2J"
     assert ["0", "Sorting", "35", "%", "95.4", "MiB", "0.5", "s", "ago", "h:1", "host-0", "-"] in [
         line.split() for line in text.splitlines()
     ]
-    assert "WORKER" not in without_colours(standing(job_status(state="WaitingForWorkers")))
+    assert "WORKER" not in without_colours(status_view(job_status(state="WaitingForWorkers")))
 
 
 def test_how_it_stands_for_programs() -> None:
@@ -388,7 +388,7 @@ def test_at_a_terminal_the_bars_live_and_standard_output_stays_clean(
     monkeypatch.setenv("COLUMNS", "120")
     with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with following(print) as follow:
+        with progress_view(print) as follow:
             follow(job_status(worker(0, "Sorting", 35), worker(1, "Sampling", 10)))
             follow.tell("a result")
         monkeypatch.undo()

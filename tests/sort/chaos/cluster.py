@@ -22,7 +22,7 @@ from torpor.sort.journal import Journal
 from torpor.sort.machine.master import Master
 from torpor.sort.machine.worker import Worker
 from torpor.sort.record import GENSORT
-from torpor.sort.worker.program import Saved
+from torpor.sort.worker.program import SavedWorker
 
 WORKERS = 3
 MASTER = "master"
@@ -231,7 +231,7 @@ class Cluster:
     # ---- what they remember
 
     def saved_worker(self, index: int) -> Worker | None:
-        saved = Journal(self.scratch(index) / "journal").load(Saved)
+        saved = Journal(self.scratch(index) / "journal").load(SavedWorker)
         return None if saved is None else saved.worker
 
     def state_of(self, index: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sort.chaos.cluster import LAZY, SPILLED, Cluster, Data, Undisturbed, cluster, go_on, until
 from tests.sort.chaos.stands import kill_worker
-from torpor.sort.data.worker_directory import Place
+from torpor.sort.data.worker_directory import WorkerDirectory
 
 pytestmark = pytest.mark.e2e
 
@@ -140,7 +140,7 @@ def test_scratch_lost_after_the_last_good_bye(data: Data, undisturbed: Undisturb
         saved = here.saved_worker(0)
         assert saved is not None
         # As it stands while it leaves: a moment of its own, too short to be hit.
-        Place(here.scratch(0), here.output(0)).finish_output(saved.job, saved.identity)
+        WorkerDirectory(here.scratch(0), here.output(0)).finish_output(saved.job, saved.identity)
         here.lose_scratch(0)
         here.workers[0].start()
         here.ends_as(reference)

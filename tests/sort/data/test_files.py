@@ -13,27 +13,27 @@ import pytest
 
 from tests.support.small_disk import fill, small_disk
 from torpor.sort.data.files import (
-    Kind,
-    Manifest,
-    broken,
+    FileKind,
+    FileManifest,
     digest,
     is_whole,
     read_manifest,
     remove,
     sync_directory,
     temporary,
+    to_sort_failed,
     write_manifest,
     writing,
 )
-from torpor.sort.errors import Broken
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.proof import Proof
 
 DATA = os.urandom(5_000_000)
-MANIFEST = Manifest(
+MANIFEST = FileManifest(
     "run.00001",
     "job-1",
-    Kind.RUN,
+    FileKind.RUN,
     "abc",
     Proof(50_000, len(DATA), 2**64 - 1),
     {"pieces": [1, 2], "chunk": 3, "note": "x"},
@@ -97,7 +97,7 @@ def test_where_it_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     for final in (tmp_path / "file/below", tmp_path / "missing/below", tmp_path / "taken"):
         with (
-            pytest.raises(Broken, match=f"writing the output {final}: "),
+            pytest.raises(SortFailed, match=f"writing the output {final}: "),
             writing(final, 0, sync=True, doing="writing the output"),
         ):
             pass
@@ -108,14 +108,14 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         final = disk / "partition.00007"
         message = f"^writing the output {final}: no space is left on the device$"
-        with pytest.raises(Broken, match=message), writing(final, 0, sync=True, doing="writing the output") as writer:
+        with pytest.raises(SortFailed, match=message), writing(final, 0, sync=True, doing="writing the output") as writer:
             writer.write(DATA)
         assert listed(disk) == []
-        with pytest.raises(Broken, match=message), writing(final, 0, sync=True, doing="writing the output") as writer:
+        with pytest.raises(SortFailed, match=message), writing(final, 0, sync=True, doing="writing the output") as writer:
             writer.write_at(DATA, 0)
         assert listed(disk) == []
         fill(disk)
-        with pytest.raises(Broken, match=r"writing the manifest .*no space is left"):
+        with pytest.raises(SortFailed, match=r"writing the manifest .*no space is left"):
             write_manifest(disk / "run.json", MANIFEST, 0, sync=True)
         assert listed(disk) == ["filler"]
 
@@ -125,7 +125,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     [(errno.EDQUOT, "the disk quota is used up"), (errno.EIO, "input/output error"), (errno.EROFS, "read-only")],
 )
 def test_the_errors_of_disks_have_words(number: int, told: str) -> None:
-    found = broken(OSError(number, os.strerror(number)), "/a/file", "writing the run")
+    found = to_sort_failed(OSError(number, os.strerror(number)), "/a/file", "writing the run")
     assert found.message.startswith("writing the run /a/file: ")
     assert told in found.message
 
@@ -158,7 +158,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_a_manifest_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "run.00001.json"
-    for manifest in (MANIFEST, replace(MANIFEST, extra={}, kind=Kind.OUTPUT)):
+    for manifest in (MANIFEST, replace(MANIFEST, extra={}, kind=FileKind.OUTPUT)):
         write_manifest(path, manifest, 0, sync=True)
         assert read_manifest(path) == manifest
     assert listed(tmp_path) == ["run.00001.json"]
@@ -199,7 +199,7 @@ def test_removing_may_be_repeated(run: Path) -> None:
     remove(run / "below")
     assert not run.exists()
     run.mkdir()
-    with pytest.raises(Broken, match=f"removing {run}"):
+    with pytest.raises(SortFailed, match=f"removing {run}"):
         remove(run)
     remove(run.parent / "missing/below")
     sync_directory(run.parent)

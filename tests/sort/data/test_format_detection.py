@@ -6,7 +6,7 @@ import pytest
 
 from torpor.sort.data.format_detection import EXAMINED, detect
 from torpor.sort.data.generate import generate
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.record import GENSORT, Format, Lines
 
 RECORD_LINES = b"".join(b"%098d\r\n" % number for number in range(3_000))
@@ -59,7 +59,7 @@ def test_one_file(tmp_path: Path, content: bytes, expected: Format) -> None:
 @pytest.mark.parametrize("records", [1, 3, 655, 656, 3_000])
 def test_ascii_benchmark_records_are_refused(tmp_path: Path, records: int) -> None:
     generate(records, tmp_path / "in", ascii=True)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(SortRefused) as caught:
         detect([tmp_path / "in"])
     assert caught.value.code == "unclear_format"
     assert f"every line of the input {tmp_path}/in has exactly 100 bytes" in caught.value.message
@@ -82,7 +82,7 @@ def test_several_files(tmp_path: Path) -> None:
     assert of("empty", "binary") == GENSORT
     assert of("records", "text") == Lines()
     for names in (("text", "binary"), ("binary", "records"), ("empty", "records")):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(SortRefused) as caught:
             of(*names)
         assert caught.value.code == "unclear_format"
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.sort.kernels import slow_generator
 from tests.support.small_disk import small_disk
-from torpor.sort.data.generate import RECORDS_AT_ONCE, Generated, generate
-from torpor.sort.errors import Broken, Refused
+from torpor.sort.data.generate import RECORDS_AT_ONCE, GeneratedFile, generate
+from torpor.sort.errors import SortFailed, SortRefused
 from torpor.sort.kernels.lcg import LENGTH
 
 SEVERAL_BLOCKS = 2 * RECORDS_AT_ONCE + 1234
@@ -20,7 +20,7 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_the_same_bytes_with_any_number_of_threads(tmp_path: Path, threads: int) -> None:
     path = tmp_path / "records"
-    assert generate(SEVERAL_BLOCKS, path, threads=threads) == Generated(SEVERAL_BLOCKS, SEVERAL_BLOCKS * LENGTH)
+    assert generate(SEVERAL_BLOCKS, path, threads=threads) == GeneratedFile(SEVERAL_BLOCKS, SEVERAL_BLOCKS * LENGTH)
     states = slow_generator.states(SEVERAL_BLOCKS)
     data = path.read_bytes()
     assert len(data) == SEVERAL_BLOCKS * LENGTH
@@ -49,7 +49,7 @@ def test_what_was_asked_for_is_what_comes(tmp_path: Path) -> None:
 
 
 def test_no_records_are_an_empty_file(tmp_path: Path) -> None:
-    assert generate(0, tmp_path / "records") == Generated(0, 0)
+    assert generate(0, tmp_path / "records") == GeneratedFile(0, 0)
     assert (tmp_path / "records").read_bytes() == b""
 
 
@@ -63,13 +63,13 @@ def test_progress_adds_up_to_the_size(tmp_path: Path) -> None:
 def test_what_exists_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "records"
     path.write_bytes(b"precious")
-    with pytest.raises(Refused, match="exists and is not overwritten") as refused:
+    with pytest.raises(SortRefused, match="exists and is not overwritten") as refused:
         generate(10, path)
     assert refused.value.code == "exists"
     assert path.read_bytes() == b"precious"
     dangling = tmp_path / "dangling"
     dangling.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(Refused, match="exists"):
+    with pytest.raises(SortRefused, match="exists"):
         generate(10, dangling)
     assert names(tmp_path) == ["dangling", "records"]
 
@@ -80,7 +80,7 @@ def test_nor_is_what_appeared_meanwhile(tmp_path: Path) -> None:
     def meanwhile(_: int) -> None:
         path.write_bytes(b"precious")
 
-    with pytest.raises(Refused, match="exists"):
+    with pytest.raises(SortRefused, match="exists"):
         generate(10, path, progress=meanwhile)
     assert path.read_bytes() == b"precious"
     assert names(tmp_path) == ["records"]
@@ -88,14 +88,14 @@ def test_nor_is_what_appeared_meanwhile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("records", "first"), [(-1, 0), (1, -1), (2, 2**128 - 1)])
 def test_numbers_that_do_not_exist(tmp_path: Path, records: int, first: int) -> None:
-    with pytest.raises(Refused, match="do not exist"):
+    with pytest.raises(SortRefused, match="do not exist"):
         generate(records, tmp_path / "records", first=first)
     assert names(tmp_path) == []
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        with pytest.raises(Broken, match="records: no space is left on the device"):
+        with pytest.raises(SortFailed, match="records: no space is left on the device"):
             generate(SEVERAL_BLOCKS, disk / "records")
         assert names(disk) == []
 
@@ -115,5 +115,5 @@ def test_a_failure_in_one_thread_ends_all_and_leaves_nothing(tmp_path: Path) -> 
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="No such file or directory"):
+    with pytest.raises(SortFailed, match="No such file or directory"):
         generate(10, tmp_path / "missing" / "records")

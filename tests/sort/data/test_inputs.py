@@ -19,7 +19,7 @@ from torpor.sort.data.inputs import (
     MAX_LINE,
     MAX_SAMPLED_KEY,
     MEASURED,
-    Reader,
+    InputReader,
     check_unchanged,
     chunks,
     cut,
@@ -28,7 +28,7 @@ from torpor.sort.data.inputs import (
 )
 from torpor.sort.data.segments import Chunk, Inputs
 from torpor.sort.documents import from_plain, to_plain
-from torpor.sort.errors import Broken, Refused
+from torpor.sort.errors import SortFailed, SortRefused
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
 THREE = Fixed(3, 1, 2)
@@ -47,12 +47,12 @@ def names(inputs: Inputs, top: Path) -> list[str]:
 def content(inputs: Inputs, format_: Format, chunk_bytes: int) -> bytes:
     """Everything, as it is read chunk by chunk."""
     buffer = memoryview(bytearray(chunk_bytes + 1000))
-    with Reader(inputs, format_) as reader:
+    with InputReader(inputs, format_) as reader:
         return b"".join(bytes(buffer[: reader.read(chunk, buffer)]) for chunk in chunks(inputs, format_, chunk_bytes))
 
 
-def refusal(paths: list[Path], format_: Format = Lines()) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refusal(paths: list[Path], format_: Format = Lines()) -> SortRefused:
+    with pytest.raises(SortRefused) as caught:
         find(paths, format_)
     return caught.value
 
@@ -128,7 +128,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
 UNREADABLE = """
 import os, sys
 from pathlib import Path
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.data.inputs import find
 from torpor.sort.record import Lines
 if os.getuid() == 0:
@@ -136,7 +136,7 @@ if os.getuid() == 0:
 for path in sys.argv[1:]:
     try:
         find([Path(path)], Lines())
-    except Refused as refused:
+    except SortRefused as refused:
         print(refused.code, refused.message)
     else:
         print("found", path)
@@ -205,11 +205,11 @@ def test_a_file_that_was_changed_is_noticed(tmp_path: Path, change: object, told
     check_unchanged(inputs)
     assert callable(change)
     change(path)
-    with pytest.raises(Broken) as caught:
+    with pytest.raises(SortFailed) as caught:
         check_unchanged(inputs)
     assert str(path) in caught.value.message
     assert told in caught.value.message
-    with Reader(inputs, Lines()) as reader, pytest.raises(Broken) as caught:
+    with InputReader(inputs, Lines()) as reader, pytest.raises(SortFailed) as caught:
         reader.read(found[1], memoryview(bytearray(100)))
     assert str(path) in caught.value.message
 
@@ -229,10 +229,10 @@ def test_a_file_that_shrinks_while_it_is_open_is_broken(tmp_path: Path) -> None:
     inputs = find([path], one)
     first, second = chunks(inputs, one, 500)
     buffer = memoryview(bytearray(500))
-    with Reader(inputs, one) as reader:
+    with InputReader(inputs, one) as reader:
         assert reader.read(first, buffer) == 500
         os.truncate(path, 600)
-        with pytest.raises(Broken, match="ends at byte 600, and had 1000") as caught:
+        with pytest.raises(SortFailed, match="ends at byte 600, and had 1000") as caught:
             reader.read(second, buffer)
     assert str(path) in caught.value.message
 
@@ -259,7 +259,7 @@ def check_chunks(inputs: Inputs, format_: Format, chunk_bytes: int, expected: by
     """They are whole records, not too many bytes, and together everything."""
     buffer = memoryview(bytearray(chunk_bytes + 100))
     position = 0
-    with Reader(inputs, format_) as reader:
+    with InputReader(inputs, format_) as reader:
         for number, chunk in enumerate(chunks(inputs, format_, chunk_bytes)):
             assert (chunk.number, chunk.base) == (number, position)
             data = bytes(buffer[: reader.read(chunk, buffer)])
@@ -330,9 +330,9 @@ def test_a_line_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> None
     path = write(tmp_path / "a", b"first\n" + b"x" * (MAX_LINE + 500) + b"\nlast\n")
     inputs = find([path], Lines())
     told = f"{path} has a line of {MAX_LINE + 501} bytes at byte 6, and a line may have at most {MAX_LINE}, newline included"
-    with pytest.raises(Broken, match=told):
+    with pytest.raises(SortFailed, match=told):
         chunks(inputs, Lines(), 1 << 20)
-    with pytest.raises(Broken, match=told):
+    with pytest.raises(SortFailed, match=told):
         sample(inputs, Lines(), 100_000, seed=1)
 
 
@@ -340,7 +340,7 @@ def test_a_line_far_beyond_the_limit_is_not_measured_to_its_end(tmp_path: Path) 
     path = tmp_path / "a"
     with path.open("wb") as file:
         file.truncate(MAX_LINE + MEASURED + 10)
-    with pytest.raises(Broken, match=f"{path} has a line of more than {MAX_LINE + MEASURED} bytes at byte 0, and"):
+    with pytest.raises(SortFailed, match=f"{path} has a line of more than {MAX_LINE + MEASURED} bytes at byte 0, and"):
         chunks(find([path], Lines()), Lines(), 1 << 20)
 
 
@@ -366,7 +366,7 @@ def test_many_files_are_read_by_threads_with_few_of_them_open(tmp_path: Path) ->
         assert bytes(buffer) == b"%03d" % chunk.segment * 10
         most = max(most, open_files())
 
-    with Reader(inputs, THREE) as reader, ThreadPoolExecutor(4) as threads:
+    with InputReader(inputs, THREE) as reader, ThreadPoolExecutor(4) as threads:
         list(threads.map(read, found))
         list(threads.map(read, reversed(found)))
     # Looking takes one or two itself, in each thread.

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from torpor.sort.data.mapped_input import Mapping
+from torpor.sort.data.mapped_input import MappedInput
 from torpor.sort.data.segments import Segment
-from torpor.sort.errors import Broken
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.gather import gather
 from torpor.sort.record import Fixed
 
@@ -23,7 +23,7 @@ def test_each_segment_is_where_it_says(tmp_path: Path, length: int) -> None:
     inner = Segment(whole[2].path, 431 * length, 499 * length, whole[2].size, 0)
     empty = Segment(whole[2].path, 2 * length, 2 * length, whole[2].size, 0)
     segments = [whole[0], empty, inner, whole[1], whole[2]]
-    mapping = Mapping(segments, form)
+    mapping = MappedInput(segments, form)
     rows: list[int] = []
     wanted = b""
     for segment, offset in zip(segments, mapping.offsets, strict=True):
@@ -38,5 +38,5 @@ def test_each_segment_is_where_it_says(tmp_path: Path, length: int) -> None:
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="gone"):
-        Mapping([Segment(str(tmp_path / "gone"), 0, 100, 100, 0)], Fixed(100, 0, 10))
+    with pytest.raises(SortFailed, match="gone"):
+        MappedInput([Segment(str(tmp_path / "gone"), 0, 100, 100, 0)], Fixed(100, 0, 10))

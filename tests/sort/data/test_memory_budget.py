@@ -2,7 +2,7 @@
 
 import pytest
 
-from torpor.sort.data.memory_budget import share_out
+from torpor.sort.data.memory_budget import memory_budget
 from torpor.sort.data.segments import Inputs, Segment
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 from torpor.sort.sizes import GIB, MIB
@@ -17,7 +17,7 @@ def inputs(size: int, files: int = 1) -> Inputs:
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("form", [GENSORT, Lines()], ids=str)
 def test_everything_that_is_held_at_once_fits(memory: int, threads: int, workers: int, form: Format) -> None:
-    budget = share_out(memory, threads, form, inputs(1 << 40), workers)
+    budget = memory_budget(memory, threads, form, inputs(1 << 40), workers)
     assert not budget.lazily
     assert budget.sweep_threads * 3 * budget.chunk + budget.received <= memory
     merging = budget.arena + budget.arena // 3 + 2 * (budget.flush + budget.block)
@@ -27,11 +27,11 @@ def test_everything_that_is_held_at_once_fits(memory: int, threads: int, workers
 
 
 def test_inputs_stay_mapped_where_they_fit() -> None:
-    assert share_out(2 * GIB, 2, GENSORT, inputs(2_000_000_000), 1).lazily
-    assert not share_out(2 * GIB, 2, GENSORT, inputs(2_000_000_000), 2).lazily
-    assert share_out(2 * GIB, 2, GENSORT, inputs(1_000_000_000), 2).lazily
-    assert not share_out(1 * GIB, 2, GENSORT, inputs(2_000_000_000), 1).lazily
-    assert not share_out(2 * GIB, 2, Lines(), inputs(1_000_000), 1).lazily
-    assert not share_out(2 * GIB, 2, GENSORT, inputs(1_000_000, files=100), 1).lazily
+    assert memory_budget(2 * GIB, 2, GENSORT, inputs(2_000_000_000), 1).lazily
+    assert not memory_budget(2 * GIB, 2, GENSORT, inputs(2_000_000_000), 2).lazily
+    assert memory_budget(2 * GIB, 2, GENSORT, inputs(1_000_000_000), 2).lazily
+    assert not memory_budget(1 * GIB, 2, GENSORT, inputs(2_000_000_000), 1).lazily
+    assert not memory_budget(2 * GIB, 2, Lines(), inputs(1_000_000), 1).lazily
+    assert not memory_budget(2 * GIB, 2, GENSORT, inputs(1_000_000, files=100), 1).lazily
     # Keys of such short records would weigh more than the records.
-    assert not share_out(2 * GIB, 2, Fixed(4, 0, 4), inputs(1 << 30), 1).lazily
+    assert not memory_budget(2 * GIB, 2, Fixed(4, 0, 4), inputs(1 << 30), 1).lazily

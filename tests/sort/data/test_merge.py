@@ -26,11 +26,11 @@ from tests.sort.workers import (
     sweep_all,
 )
 from tests.support.small_disk import small_disk
-from torpor.sort.data.context import Stopped
+from torpor.sort.data.context import StopRequested
 from torpor.sort.data.merge import Merger, merge
-from torpor.sort.data.oversized_partitions import divide
+from torpor.sort.data.oversized_partitions import split_partition
 from torpor.sort.data.pieces import MemoryPiece
-from torpor.sort.errors import Broken
+from torpor.sort.errors import SortFailed
 from torpor.sort.proof import Proof
 from torpor.sort.record import GENSORT, Fixed, Lines
 
@@ -80,7 +80,7 @@ def test_what_is_not_declared_is_not_written(pair: list[Worker]) -> None:
     declared = declared_for(pair, 0)
     first, *others = declared[1]
     declared[1] = (first + Proof(0, 0, 1), *others)
-    with pytest.raises(Broken, match="partition 1 should have"):
+    with pytest.raises(SortFailed, match="partition 1 should have"):
         merge(worker.context, worker.runs, worker.parts, declared)
     assert "partition.00001" not in outputs(worker)
     assert not [name for name in outputs(worker) if name.endswith(".partial")]
@@ -96,7 +96,7 @@ def test_a_byte_that_flips_on_the_disk_is_noticed(pair: list[Worker], what: str)
     # A byte of a value, of a record that stays here.
     data[50] ^= 1
     path.write_bytes(data)
-    with pytest.raises(Broken, match="should have"):
+    with pytest.raises(SortFailed, match="should have"):
         merge_all(pair)
 
 
@@ -109,7 +109,7 @@ def test_a_stop_leaves_nothing_half_written(pair: list[Worker]) -> None:
             worker.context.stop.set()
 
     context = replace(worker.context, progress=stop_at_once)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         merge(context, worker.runs, worker.parts, declared_for(pair, 0))
     assert not [name for name in outputs(worker) if name.endswith(".partial")]
 
@@ -149,7 +149,7 @@ def test_a_full_disk_breaks_the_job_and_leaves_nothing(tmp_path: Path, sync: boo
     (tmp_path / "0").mkdir()
     with small_disk(tmp_path / "0" / "output"), contexts(tmp_path, given, memory=AMPLE, sync=sync) as made:
         workers = sweep_all(made)
-        with pytest.raises(Broken, match="no space is left"):
+        with pytest.raises(SortFailed, match="no space is left"):
             merge_all(workers)
         for name in outputs(workers[0]):
             assert (made[0].place.output / name).stat().st_size == made[0].place.output_file(int(name[-5:])).stat().st_size
@@ -175,7 +175,7 @@ def test_what_is_divided_is_sorted_to_the_same_bytes(pieces: list[list[bytes]], 
     ordered = [sorted(piece, key=key_of(SHORT)) for piece in pieces]
     sources = [MemoryPiece(np.frombuffer(b"".join(piece), dtype=np.uint8), SHORT) for piece in ordered]
     found: list[bytes] = []
-    for stretches in divide(sources, most):
+    for stretches in split_partition(sources, most):
         together = b"".join(source.data[start:end].tobytes() for source, (start, end) in zip(sources, stretches, strict=True))
         assert len(together) <= max(most, 4)
         found += sorted(records_of(SHORT, together), key=key_of(SHORT))
@@ -192,7 +192,7 @@ def test_lines_are_divided_between_lines(texts: list[list[str]], most: int, form
     ordered = [sorted((text.encode() + b"\n" for text in piece), key=key_of(form)) for piece in texts]
     sources = [MemoryPiece(np.frombuffer(b"".join(piece), dtype=np.uint8), form) for piece in ordered]
     found: list[bytes] = []
-    for stretches in divide(sources, most):
+    for stretches in split_partition(sources, most):
         together = b"".join(source.data[start:end].tobytes() for source, (start, end) in zip(sources, stretches, strict=True))
         records = records_of(form, together)
         assert len(together) <= most or len(records) == 1

@@ -22,8 +22,8 @@ from tests.sort.workers import (
     shuffle,
     sweep_all,
 )
-from torpor.sort.data.parts import Parts
-from torpor.sort.errors import Refused, Unavailable
+from torpor.sort.data.parts import PartStore
+from torpor.sort.errors import PeerUnavailable, SortRefused
 from torpor.sort.proof import Proof
 from torpor.sort.record import GENSORT, Format, Lines
 
@@ -88,7 +88,9 @@ def test_what_does_not_match_its_header_leaves_nothing(pair: tuple[Worker, Worke
     for _ in range(3):
         # What came whole and is something else comes no better the next time.
         error, said = (
-            (Refused, "not what its sender declared") if how in ("flipped", "doubled") else (Unavailable, "arrive whole")
+            (SortRefused, "not what its sender declared")
+            if how in ("flipped", "doubled")
+            else (PeerUnavailable, "arrive whole")
         )
         with pytest.raises(error, match=said):
             receiver.parts.receive(header(sender, receiver, 0), [damaged(data, how)])
@@ -147,10 +149,10 @@ def test_blocks_may_be_cut_anywhere(pair: tuple[Worker, Worker]) -> None:
 @MEMORIES
 def test_a_part_for_somebody_else_is_refused(pair: tuple[Worker, Worker]) -> None:
     receiver, sender = pair
-    with pytest.raises(Refused):
+    with pytest.raises(SortRefused):
         receiver.parts.receive(header(sender, receiver, 4), blocks(sender, 4))
     lie = replace(header(sender, receiver, 0), pieces=(5,))
-    with pytest.raises(Refused):
+    with pytest.raises(SortRefused):
         receiver.parts.receive(lie, blocks(sender, 0))
 
 
@@ -190,7 +192,7 @@ def test_whole_parts_are_found_again(pair: tuple[Worker, Worker], damage: str) -
             victim.write_bytes(victim.read_bytes()[:-100])
         case "manifest":
             receiver.context.place.manifest_of(victim).unlink()
-    receiver.parts = Parts(receiver.context)
+    receiver.parts = PartStore(receiver.context)
     assert not receiver.parts.has(0, 1)
     receiver.parts.load_kept()
     declared = declared_for(pair, 0)
@@ -208,5 +210,5 @@ def test_lines_cut_by_blocks_are_proven(tmp_path: Path, memory: int, form: Forma
         receiver, sender = sweep_all(made)
         data = b"".join(blocks(sender, 0))
         assert receiver.parts.receive(header(sender, receiver, 0), (data[at : at + 777] for at in range(0, len(data), 777)))
-        with pytest.raises(Refused, match="not what its sender declared"):
+        with pytest.raises(SortRefused, match="not what its sender declared"):
             receiver.parts.receive(header(sender, receiver, 1), [b"".join(blocks(sender, 1))[:-1] + b"x"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.sort.workers import fixed_records, lines
-from torpor.sort.data.running_proof import Prover, declare, prove_file
+from torpor.sort.data.running_proof import RunningProof, declare, prove_file
 from torpor.sort.kernels.batch import NEWLINE, FixedBatch
 from torpor.sort.kernels.checksum import hashes, prove
 from torpor.sort.kernels.order import sorted_packed
@@ -31,7 +31,7 @@ CASES: list[tuple[Format, bytes]] = [
 def test_blocks_may_be_cut_anywhere(form: Format, data: bytes, step: int) -> None:
     data = data[: 300 * step]
     array = np.frombuffer(data, dtype=np.uint8)
-    prover = Prover(form)
+    prover = RunningProof(form)
     for begin in range(0, len(data), step):
         prover.add(array[begin : begin + step])
     whole = len(data) // form.length * form.length if isinstance(form, Fixed) else data.rfind(b"\n") + 1
@@ -43,7 +43,7 @@ def test_a_long_line_in_many_blocks_takes_about_as_long_as_at_once() -> None:
     line[-1] = NEWLINE
 
     def in_blocks() -> Proof:
-        prover = Prover(Lines())
+        prover = RunningProof(Lines())
         for begin in range(0, len(line), 64 * KIB):
             prover.add(line[begin : begin + 64 * KIB])
         return prover.proof()

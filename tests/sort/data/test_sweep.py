@@ -9,9 +9,9 @@ import pytest
 
 from tests.sort.workers import AMPLE, TINY, contexts, expected, fixed_records, header, lines, merge_all, shuffle, sweep_all
 from tests.sort.workers import blocks as blocks_of
-from torpor.sort.data.context import Context, Stopped
+from torpor.sort.data.context import SortContext, StopRequested
 from torpor.sort.data.sweep import sweep
-from torpor.sort.errors import Broken
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.checksum import prove
 from torpor.sort.proof import Proof, total
 from torpor.sort.record import GENSORT, Format, Lines
@@ -60,7 +60,7 @@ def test_progress_rises_to_its_end(tmp_path: Path, memory: int) -> None:
     assert seen[-1] == 100.0
 
 
-def followed(context: Context, seen: list[float]) -> Context:
+def followed(context: SortContext, seen: list[float]) -> SortContext:
     return replace(context, progress=seen.append)
 
 
@@ -68,7 +68,7 @@ def followed(context: Context, seen: list[float]) -> Context:
 def test_a_stop_ends_it_and_leaves_no_half_file(tmp_path: Path, memory: int) -> None:
     with contexts(tmp_path, [{"a": RECORDS}], memory=memory) as made:
         made[0].stop.set()
-        with pytest.raises(Stopped):
+        with pytest.raises(StopRequested):
             sweep(made[0])
         assert not list(made[0].place.runs.iterdir())
 
@@ -77,14 +77,14 @@ def test_a_stop_ends_it_and_leaves_no_half_file(tmp_path: Path, memory: int) -> 
 def test_an_input_that_was_changed_breaks_the_job(tmp_path: Path, memory: int) -> None:
     with contexts(tmp_path, [{"a": RECORDS}], memory=memory) as made:
         os.utime(tmp_path / "0" / "input" / "a", ns=(1, 1))
-        with pytest.raises(Broken, match="was changed during the sort"):
+        with pytest.raises(SortFailed, match="was changed during the sort"):
             sweep(made[0])
 
 
 # ---- what is kept
 
 
-def stripes(context: Context) -> dict[str, int]:
+def stripes(context: SortContext) -> dict[str, int]:
     """The run files, and by what one notices that they were written again."""
     return {path.name: path.stat().st_ino for path in sorted(context.place.runs.iterdir())}
 

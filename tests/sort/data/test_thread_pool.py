@@ -6,21 +6,21 @@ import time
 
 import pytest
 
-from torpor.sort.data.thread_pool import spread
+from torpor.sort.data.thread_pool import parallel_map
 
 
 @pytest.mark.parametrize("threads", [1, 3, 50])
 def test_results_come_in_the_order_of_items(threads: int) -> None:
-    assert spread(lambda item: item * item, range(20), threads) == [item * item for item in range(20)]
+    assert parallel_map(lambda item: item * item, range(20), threads) == [item * item for item in range(20)]
 
 
 def test_nothing_is_fine() -> None:
-    assert spread(str, [], 4) == []
+    assert parallel_map(str, [], 4) == []
 
 
 def test_several_work_at_once() -> None:
     all_here = threading.Barrier(3)
-    assert len(spread(lambda _: all_here.wait(20), range(3), 3)) == 3
+    assert len(parallel_map(lambda _: all_here.wait(20), range(3), 3)) == 3
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -35,13 +35,13 @@ def test_the_first_trouble_ends_it(threads: int) -> None:
 
     before = threading.active_count()
     with pytest.raises(KeyError):
-        spread(work, range(10_000), threads)
+        parallel_map(work, range(10_000), threads)
     assert len(begun) < 10_000
     assert threading.active_count() == before
 
 
 def test_nothing_is_a_result_like_any_other() -> None:
-    assert spread(lambda item: item or None, range(4), 2) == [None, 1, 2, 3]
+    assert parallel_map(lambda item: item or None, range(4), 2) == [None, 1, 2, 3]
 
 
 def test_who_is_interrupted_does_not_leave_the_others_at_work() -> None:
@@ -59,7 +59,7 @@ def test_who_is_interrupted_does_not_leave_the_others_at_work() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            spread(work, range(2), 2)
+            parallel_map(work, range(2), 2)
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended.is_set()
@@ -81,5 +81,5 @@ def test_it_asks_before_each_item_whether_to_go_on() -> None:
         return item
 
     with pytest.raises(InterruptedError):
-        spread(work, range(100), 1, until_three)
+        parallel_map(work, range(100), 1, until_three)
     assert done == [0, 1, 2]

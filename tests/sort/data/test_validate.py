@@ -14,7 +14,7 @@ from tests.sort.kernels.inputs import any_data
 from tests.sort.kernels.oracle import key_of, records_of
 from torpor.sort.data.generate import generate
 from torpor.sort.data.validate import PIECE, Validation, summary, validate
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
 
@@ -132,14 +132,14 @@ def test_any_other_directory_is_all_its_files_by_name(tmp_path: Path) -> None:
 def test_a_truncated_file_is_refused_by_name_size_and_length(tmp_path: Path) -> None:
     (tmp_path / "partition.00000").write_bytes(record(1))
     (tmp_path / "partition.00001").write_bytes(record(2) + b"rest")
-    with pytest.raises(Refused, match=r"partition\.00001 has 104 bytes, .* records of 100 bytes"):
+    with pytest.raises(SortRefused, match=r"partition\.00001 has 104 bytes, .* records of 100 bytes"):
         validate([tmp_path])
 
 
 def test_what_is_not_there_is_no_success(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="does not exist"):
+    with pytest.raises(SortRefused, match="does not exist"):
         validate([tmp_path / "missing"])
-    with pytest.raises(Refused, match="holds no file"):
+    with pytest.raises(SortRefused, match="holds no file"):
         validate([tmp_path])
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.small_disk import fill, small_disk
 from torpor.sort.data.directory_lock import _take
-from torpor.sort.data.files import Kind, Manifest, write_manifest
-from torpor.sort.data.worker_directory import NOTHING, REMOVED, Place
-from torpor.sort.errors import Broken, Refused
+from torpor.sort.data.files import FileKind, FileManifest, write_manifest
+from torpor.sort.data.worker_directory import NOTHING, REMOVED, WorkerDirectory
+from torpor.sort.errors import SortFailed, SortRefused
 from torpor.sort.machine.states import WorkerState
 from torpor.sort.proof import Proof
 
@@ -24,8 +24,8 @@ JOB, BOUNDARIES = "job-1", "digest-1"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with Place(tmp_path / "scratch", tmp_path / "output") as place:
+def place(tmp_path: Path) -> Iterator[WorkerDirectory]:
+    with WorkerDirectory(tmp_path / "scratch", tmp_path / "output") as place:
         place.lock(0)
         yield place
 
@@ -34,8 +34,8 @@ def tree(top: Path) -> list[str]:
     return sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
 
 
-def refusal(act: Callable[[], None]) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refusal(act: Callable[[], None]) -> SortRefused:
+    with pytest.raises(SortRefused) as caught:
         act()
     return caught.value
 
@@ -44,7 +44,7 @@ def refusal(act: Callable[[], None]) -> Refused:
 
 
 def test_names(tmp_path: Path) -> None:
-    place = Place(tmp_path / "s", tmp_path / "o")
+    place = WorkerDirectory(tmp_path / "s", tmp_path / "o")
     assert place.journal == tmp_path / "s/journal"
     assert place.run_file(7) == tmp_path / "s/runs/run.00007"
     assert place.part_file(12, 3) == tmp_path / "s/parts/part.00012.00003"
@@ -77,7 +77,7 @@ def test_inputs_scratch_and_output_lie_apart(tmp_path: Path, case: str) -> None:
     scratch, output, given, told = OVERLAPS[case]
     (tmp_path / "in").mkdir()
     (tmp_path / "link").symlink_to("in")
-    place = Place(tmp_path / scratch, tmp_path / output)
+    place = WorkerDirectory(tmp_path / scratch, tmp_path / output)
     if told is None:
         place.refuse_overlap([tmp_path / given])
     else:
@@ -88,27 +88,27 @@ def test_inputs_scratch_and_output_lie_apart(tmp_path: Path, case: str) -> None:
 
 def test_an_input_file_may_not_lie_in_the_output(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert refusal(lambda: Place(tmp_path / "s", tmp_path).refuse_overlap([tmp_path / "file"])).code == "overlap"
-    Place(tmp_path / "s", tmp_path / "o").refuse_overlap([tmp_path / "file"])
+    assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path).refuse_overlap([tmp_path / "file"])).code == "overlap"
+    WorkerDirectory(tmp_path / "s", tmp_path / "o").refuse_overlap([tmp_path / "file"])
 
 
 def test_where_no_directory_can_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for scratch, output, named in (("file", "o", "scratch"), ("file/s", "o", "scratch"), ("s", "file", "output")):
-        place = Place(tmp_path / scratch, tmp_path / output)
+        place = WorkerDirectory(tmp_path / scratch, tmp_path / output)
         refused = refusal(lambda place=place: place.lock(0))  # type: ignore[misc]
         assert refused.code == "bad_directory"
         assert refused.message.startswith(f"the {named} directory {tmp_path}")
     # Nothing is held after a refusal.
-    with Place(tmp_path / "s", tmp_path / "o") as place:
+    with WorkerDirectory(tmp_path / "s", tmp_path / "o") as place:
         place.lock(0)
 
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from torpor.sort.data.worker_directory import Place
-Place(Path(sys.argv[1]), Path(sys.argv[2]), share_output=len(sys.argv) > 3).lock(0)
+from torpor.sort.data.worker_directory import WorkerDirectory
+WorkerDirectory(Path(sys.argv[1]), Path(sys.argv[2]), share_output=len(sys.argv) > 3).lock(0)
 print("locked", flush=True)
 time.sleep(600)
 """
@@ -137,11 +137,11 @@ def test_of_two_processes_one_gets_the_directories(tmp_path: Path, hold: Callabl
     scratch, output = tmp_path / "scratch", tmp_path / "output"
     holder = hold(scratch, output)
     for wanted, named in (((scratch, tmp_path / "o"), "scratch"), ((tmp_path / "s", output), "output")):
-        refused = refusal(lambda wanted=wanted: Place(*wanted).lock(0.1))  # type: ignore[misc]
+        refused = refusal(lambda wanted=wanted: WorkerDirectory(*wanted).lock(0.1))  # type: ignore[misc]
         assert refused.code == "in_use"
         assert refused.message.startswith(f"the {named} directory {tmp_path / named} is in use by process {holder.pid};")
     # Who was refused one of them holds none of them.
-    with Place(tmp_path / "s", tmp_path / "o") as place:
+    with WorkerDirectory(tmp_path / "s", tmp_path / "o") as place:
         place.lock(0)
 
 
@@ -167,22 +167,22 @@ def test_a_killed_holder_frees_them_even_for_one_who_waits(tmp_path: Path, hold:
 def test_a_stopped_holder_still_holds_them(tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]) -> None:
     holder = hold(tmp_path / "s", tmp_path / "o")
     holder.send_signal(signal.SIGSTOP)
-    assert refusal(lambda: Place(tmp_path / "s", tmp_path / "o").lock(0.1)).code == "in_use"
+    assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o").lock(0.1)).code == "in_use"
 
 
 def test_a_shared_output_is_not_locked(tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]) -> None:
     hold(tmp_path / "s", tmp_path / "o", "shared")
-    with Place(tmp_path / "s2", tmp_path / "o", share_output=True) as place:
+    with WorkerDirectory(tmp_path / "s2", tmp_path / "o", share_output=True) as place:
         place.lock(0)
-    assert refusal(lambda: Place(tmp_path / "s", tmp_path / "o", share_output=True).lock(0)).code == "in_use"
+    assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o", share_output=True).lock(0)).code == "in_use"
 
 
 def test_a_directory_that_was_removed_under_a_lock_is_locked_anew(tmp_path: Path) -> None:
-    with Place(tmp_path / "s", tmp_path / "o") as first, Place(tmp_path / "s", tmp_path / "o2") as second:
+    with WorkerDirectory(tmp_path / "s", tmp_path / "o") as first, WorkerDirectory(tmp_path / "s", tmp_path / "o2") as second:
         first.lock(0)
         shutil.rmtree(tmp_path / "s")
         second.lock(0)
-        assert refusal(lambda: Place(tmp_path / "s", tmp_path / "o3").lock(0)).code == "in_use"
+        assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o3").lock(0)).code == "in_use"
 
 
 def test_a_lock_on_a_directory_that_is_gone_is_none(tmp_path: Path) -> None:
@@ -199,22 +199,22 @@ def test_a_lock_on_a_directory_that_is_gone_is_none(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
-def test_unlocking_leaves_no_trace_and_may_be_repeated(place: Place) -> None:
+def test_unlocking_leaves_no_trace_and_may_be_repeated(place: WorkerDirectory) -> None:
     place.unlock()
     place.unlock()
     assert tree(place.scratch.parent) == []
-    with Place(place.scratch, place.output) as again:
+    with WorkerDirectory(place.scratch, place.output) as again:
         again.lock(0)
 
 
-def test_scratch_is_private(place: Place) -> None:
+def test_scratch_is_private(place: WorkerDirectory) -> None:
     assert place.scratch.stat().st_mode & 0o077 == 0
 
 
 # ---- whose output
 
 
-def test_an_output_directory_is_marked_until_the_job_is_completed(place: Place) -> None:
+def test_an_output_directory_is_marked_until_the_job_is_completed(place: WorkerDirectory) -> None:
     place.claim_output(JOB, "worker-a")
     assert json.loads(place.marker.read_bytes()) == {"job": JOB, "worker": "worker-a"}
     place.output_file(3).write_bytes(b"")
@@ -229,7 +229,7 @@ def test_an_output_directory_is_marked_until_the_job_is_completed(place: Place) 
 
 
 @pytest.mark.parametrize("name", ["precious.txt", "partition.00000", "partition.00000.bak", ".hidden"])
-def test_an_output_directory_that_is_not_empty_is_refused(place: Place, name: str) -> None:
+def test_an_output_directory_that_is_not_empty_is_refused(place: WorkerDirectory, name: str) -> None:
     (place.output / name).write_bytes(b"precious")
     refused = refusal(lambda: place.claim_output(JOB, "worker-a"))
     assert refused.code == "not_empty"
@@ -239,14 +239,14 @@ def test_an_output_directory_that_is_not_empty_is_refused(place: Place, name: st
 
 
 @pytest.mark.parametrize("name", ["precious.txt", "partition.00000.bak", "partition.1", "partition.00000.1.partial.bak"])
-def test_the_mark_covers_nothing_but_partitions(place: Place, name: str) -> None:
+def test_the_mark_covers_nothing_but_partitions(place: WorkerDirectory, name: str) -> None:
     place.claim_output(JOB, "worker-a")
     (place.output / name).write_bytes(b"precious")
     assert refusal(lambda: place.claim_output(JOB, "worker-a")).code == "not_empty"
 
 
 @pytest.mark.parametrize(("job", "worker"), [("job-2", "worker-a"), (JOB, "worker-b")])
-def test_files_of_another_job_or_worker_are_refused(place: Place, job: str, worker: str) -> None:
+def test_files_of_another_job_or_worker_are_refused(place: WorkerDirectory, job: str, worker: str) -> None:
     place.claim_output(JOB, "worker-a")
     place.claim_output(job, worker)  # Nothing was written yet, so it may be had.
     place.output_file(0).write_bytes(b"")
@@ -254,22 +254,22 @@ def test_files_of_another_job_or_worker_are_refused(place: Place, job: str, work
     place.claim_output(job, worker)
 
 
-def test_many_foreign_files_are_not_all_named(place: Place) -> None:
+def test_many_foreign_files_are_not_all_named(place: WorkerDirectory) -> None:
     for number in range(9):
         (place.output / f"file{number}").write_bytes(b"")
     assert "holds file0, file1, file2 and 6 more, which" in refusal(lambda: place.claim_output(JOB, "a")).message
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"job": "job-1"', b"\xff"])
-def test_a_torn_mark_covers_nothing(place: Place, content: bytes) -> None:
+def test_a_torn_mark_covers_nothing(place: WorkerDirectory, content: bytes) -> None:
     place.marker.write_bytes(content)
     place.output_file(0).write_bytes(b"")
     assert refusal(lambda: place.claim_output(JOB, "a")).code == "not_empty"
 
 
 def test_a_shared_output_is_marked_by_who_shares_it(tmp_path: Path) -> None:
-    owner = Place(tmp_path / "o/.torpor-sort", tmp_path / "o")
-    worker = Place(tmp_path / "o/.torpor-sort/worker.1", tmp_path / "o", share_output=True)
+    owner = WorkerDirectory(tmp_path / "o/.torpor-sort", tmp_path / "o")
+    worker = WorkerDirectory(tmp_path / "o/.torpor-sort/worker.1", tmp_path / "o", share_output=True)
     with owner, worker:
         owner.lock(0)
         owner.claim_output(JOB, "run")
@@ -286,22 +286,22 @@ def test_a_shared_output_is_marked_by_who_shares_it(tmp_path: Path) -> None:
 # ---- what stays
 
 
-def put(place: Place, path: Path, kind: Kind, *, job: str = JOB, boundaries: str = BOUNDARIES) -> None:
+def put(place: WorkerDirectory, path: Path, kind: FileKind, *, job: str = JOB, boundaries: str = BOUNDARIES) -> None:
     data = path.name.encode() * 10
     path.write_bytes(data)
-    manifest = Manifest(path.name, job, kind, boundaries, Proof(1, len(data), 5))
+    manifest = FileManifest(path.name, job, kind, boundaries, Proof(1, len(data), 5))
     write_manifest(place.manifest_of(path), manifest, 0, sync=False)
 
 
-def furnish(place: Place) -> None:
+def furnish(place: WorkerDirectory) -> None:
     """Everything that a worker leaves, whole."""
     place.claim_output(JOB, "a")
-    put(place, place.run_file(0), Kind.RUN)
-    put(place, place.run_file(1), Kind.RUN)
-    put(place, place.part_file(4, 0), Kind.PART)
-    put(place, place.part_file(4, 1), Kind.PART)
-    put(place, place.output_file(4), Kind.OUTPUT)
-    put(place, place.output_file(5), Kind.OUTPUT)
+    put(place, place.run_file(0), FileKind.RUN)
+    put(place, place.run_file(1), FileKind.RUN)
+    put(place, place.part_file(4, 0), FileKind.PART)
+    put(place, place.part_file(4, 1), FileKind.PART)
+    put(place, place.output_file(4), FileKind.OUTPUT)
+    put(place, place.output_file(5), FileKind.OUTPUT)
     for directory in (place.scratch, place.runs, place.parts, place.manifests):
         (directory / "run.00009.0.partial").write_bytes(b"")
     (place.output / "partition.00006.0.partial").write_bytes(b"")
@@ -309,7 +309,7 @@ def furnish(place: Place) -> None:
     place.journal.with_name("journal.reserve").write_bytes(b"")
 
 
-def names_of(place: Place) -> set[str]:
+def names_of(place: WorkerDirectory) -> set[str]:
     """Data and temporaries, each under its own name."""
     manifests = {name for name in tree(place.manifests) if name.endswith(".json")}
     found = {Path(name).name for top in (place.scratch, place.output) for name in tree(top)} - manifests
@@ -330,7 +330,7 @@ def test_the_table_is_total() -> None:
 
 
 @pytest.mark.parametrize("state", WorkerState)
-def test_what_a_failure_in_each_state_leaves(place: Place, state: WorkerState) -> None:
+def test_what_a_failure_in_each_state_leaves(place: WorkerDirectory, state: WorkerState) -> None:
     furnish(place)
     place.clean(state, index=1)
     match state:
@@ -348,7 +348,7 @@ def test_what_a_failure_in_each_state_leaves(place: Place, state: WorkerState) -
     assert names_of(place) == left
 
 
-def test_what_is_kept_is_not_removed(place: Place) -> None:
+def test_what_is_kept_is_not_removed(place: WorkerDirectory) -> None:
     furnish(place)
     place.run_file(1).write_bytes(b"torn")
     kept = place.keep(JOB, BOUNDARIES)
@@ -356,7 +356,7 @@ def test_what_is_kept_is_not_removed(place: Place) -> None:
     assert names_of(place) == {"run.00000"} | LOCAL | RECEIVED | OUTPUTS
 
 
-def test_everything_whole_is_kept(place: Place) -> None:
+def test_everything_whole_is_kept(place: WorkerDirectory) -> None:
     furnish(place)
     kept = place.keep(JOB, BOUNDARIES)
     assert (set(kept.runs), set(kept.parts), set(kept.outputs)) == ({0, 1}, {(4, 0), (4, 1)}, {4, 5})
@@ -365,35 +365,35 @@ def test_everything_whole_is_kept(place: Place) -> None:
     assert place.keep(JOB, BOUNDARIES) == kept
 
 
-def other_job(place: Place, path: Path) -> None:
-    put(place, path, Kind.RUN, job="job-2")
+def other_job(place: WorkerDirectory, path: Path) -> None:
+    put(place, path, FileKind.RUN, job="job-2")
 
 
-def other_boundaries(place: Place, path: Path) -> None:
-    put(place, path, Kind.RUN, boundaries="digest-2")
+def other_boundaries(place: WorkerDirectory, path: Path) -> None:
+    put(place, path, FileKind.RUN, boundaries="digest-2")
 
 
-def other_kind(place: Place, path: Path) -> None:
-    put(place, path, Kind.PART)
+def other_kind(place: WorkerDirectory, path: Path) -> None:
+    put(place, path, FileKind.PART)
 
 
-def shorter(place: Place, path: Path) -> None:
+def shorter(place: WorkerDirectory, path: Path) -> None:
     os.truncate(path, 3)
 
 
-def without_manifest(place: Place, path: Path) -> None:
+def without_manifest(place: WorkerDirectory, path: Path) -> None:
     place.manifest_of(path).unlink()
 
 
-def with_torn_manifest(place: Place, path: Path) -> None:
+def with_torn_manifest(place: WorkerDirectory, path: Path) -> None:
     place.manifest_of(path).write_bytes(b'{"name": "ru')
 
 
-def with_manifest_of_another(place: Place, path: Path) -> None:
+def with_manifest_of_another(place: WorkerDirectory, path: Path) -> None:
     place.manifest_of(path).write_bytes(place.manifest_of(place.run_file(0)).read_bytes())
 
 
-def gone(place: Place, path: Path) -> None:
+def gone(place: WorkerDirectory, path: Path) -> None:
     path.unlink()
 
 
@@ -410,7 +410,9 @@ def gone(place: Place, path: Path) -> None:
         gone,
     ],
 )
-def test_what_does_not_match_goes_with_its_manifest(place: Place, damage: Callable[[Place, Path], None]) -> None:
+def test_what_does_not_match_goes_with_its_manifest(
+    place: WorkerDirectory, damage: Callable[[WorkerDirectory, Path], None]
+) -> None:
     furnish(place)
     damage(place, place.run_file(1))
     kept = place.keep(JOB, BOUNDARIES)
@@ -418,13 +420,13 @@ def test_what_does_not_match_goes_with_its_manifest(place: Place, damage: Callab
     assert names_of(place) == {"run.00000"} | LOCAL | RECEIVED | OUTPUTS
 
 
-def test_nothing_of_another_job_is_kept(place: Place) -> None:
+def test_nothing_of_another_job_is_kept(place: WorkerDirectory) -> None:
     furnish(place)
     assert place.keep("job-2", BOUNDARIES) == NOTHING
     assert names_of(place) == set()
 
 
-def test_of_an_output_directory_that_is_not_claimed_nothing_is_removed(place: Place) -> None:
+def test_of_an_output_directory_that_is_not_claimed_nothing_is_removed(place: WorkerDirectory) -> None:
     furnish(place)
     place.release_output()
     precious = tree(place.output)
@@ -435,13 +437,13 @@ def test_of_an_output_directory_that_is_not_claimed_nothing_is_removed(place: Pl
     assert tree(place.output) == precious
 
 
-def test_temporaries_alone(place: Place) -> None:
+def test_temporaries_alone(place: WorkerDirectory) -> None:
     furnish(place)
     place.remove_temporaries()
     assert names_of(place) == RUNS | LOCAL | RECEIVED | OUTPUTS
 
 
-def test_scratch_goes_and_nothing_else(place: Place) -> None:
+def test_scratch_goes_and_nothing_else(place: WorkerDirectory) -> None:
     furnish(place)
     (place.scratch / "notes of the user").write_bytes(b"")
     place.remove_scratch(journal=False)
@@ -453,11 +455,11 @@ def test_scratch_goes_and_nothing_else(place: Place) -> None:
 
 
 def test_in_a_shared_output_others_are_left_alone(tmp_path: Path) -> None:
-    with Place(tmp_path / "s", tmp_path / "o", share_output=True) as place:
+    with WorkerDirectory(tmp_path / "s", tmp_path / "o", share_output=True) as place:
         place.lock(0)
-        Place(tmp_path / "run", tmp_path / "o").claim_output(JOB, "run")
+        WorkerDirectory(tmp_path / "run", tmp_path / "o").claim_output(JOB, "run")
         for partition in (4, 5, 6):
-            put(place, place.output_file(partition), Kind.OUTPUT)
+            put(place, place.output_file(partition), FileKind.OUTPUT)
             (place.output / f"partition.{partition:05d}.0.partial").write_bytes(b"")
         os.truncate(place.output_file(4), 1)
         os.truncate(place.output_file(6), 1)
@@ -475,16 +477,16 @@ def test_a_full_disk_is_told_when_the_place_is_taken(tmp_path: Path) -> None:
         (disk / "s").mkdir()
         (disk / "o").mkdir()
         fill(disk)
-        place = Place(disk / "s", disk / "o")
-        with pytest.raises((Broken, Refused), match=r"[Nn]o space (is )?left on"):
+        place = WorkerDirectory(disk / "s", disk / "o")
+        with pytest.raises((SortFailed, SortRefused), match=r"[Nn]o space (is )?left on"):
             place.lock(0)
 
 
 def test_waiting_ends_when_it_should(tmp_path: Path) -> None:
-    with Place(tmp_path / "s", tmp_path / "o") as place:
+    with WorkerDirectory(tmp_path / "s", tmp_path / "o") as place:
         place.lock(0)
         began = time.monotonic()
-        refusal(lambda: Place(tmp_path / "s", tmp_path / "o").lock(0.3))
+        refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o").lock(0.3))
         # A lower bound only: it is how long it waited, not how fast it was.
         assert time.monotonic() - began >= 0.3
 
@@ -499,7 +501,7 @@ FOREIGN = (
 )
 
 
-def test_what_somebody_else_keeps_in_scratch_stays(place: Place) -> None:
+def test_what_somebody_else_keeps_in_scratch_stays(place: WorkerDirectory) -> None:
     """A directory may be used for other things as well."""
     furnish(place)
     for name in FOREIGN:

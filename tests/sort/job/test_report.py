@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.sort_reports import BEGAN, job, worker
-from torpor.sort.job.report import JobReport, Outcome, as_plain, as_summary, as_text, seconds_text, size_text
+from torpor.sort.job.report import JobReport, SortOutcome, as_plain, as_summary, as_text, seconds_text, size_text
 from torpor.sort.proof import Proof
 
 
@@ -45,23 +45,23 @@ def test_the_text_tells_every_history() -> None:
 
 
 def test_a_failure_says_why() -> None:
-    assert as_text(job(Outcome.FAILED, "worker 1: the disk is full")).endswith(
+    assert as_text(job(SortOutcome.FAILED, "worker 1: the disk is full")).endswith(
         "\n\nfailed after 2.00 s: worker 1: the disk is full\n"
     )
 
 
-@pytest.mark.parametrize("outcome", [Outcome.UNPROVEN, Outcome.FAILED])
-def test_without_proof_no_checksum_is_claimed(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [SortOutcome.UNPROVEN, SortOutcome.FAILED])
+def test_without_proof_no_checksum_is_claimed(outcome: SortOutcome) -> None:
     assert "checksum  not taken" in as_text(job(outcome))
     assert as_plain(job(outcome))["checksum"] is None
 
 
 def test_unproven_is_said_as_such() -> None:
-    assert as_text(job(Outcome.UNPROVEN)).splitlines()[-1].startswith("unproven: 600 records")
+    assert as_text(job(SortOutcome.UNPROVEN)).splitlines()[-1].startswith("unproven: 600 records")
 
 
 def test_a_job_that_never_began() -> None:
-    nothing = JobReport("a1b2", Outcome.FAILED, "gensort", partitions=0, seconds=0.0, reason="nobody came")
+    nothing = JobReport("a1b2", SortOutcome.FAILED, "gensort", partitions=0, seconds=0.0, reason="nobody came")
     assert (nothing.skew, nothing.megabytes_per_second) == (0.0, 0.0)
     assert as_text(nothing).endswith("failed after 0.000 s: nobody came\n")
     assert as_plain(nothing)["workers"] == []

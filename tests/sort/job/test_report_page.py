@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support.sort_reports import BEGAN, SECONDS, job, killed_once, way, worker
-from torpor.sort.job.report import JobReport, Outcome
+from torpor.sort.job.report import JobReport, SortOutcome
 from torpor.sort.job.report_page import COLOUR_OF, LEFT, PLOT, STYLE, lanes, page, picture, spans, tick
 from torpor.sort.machine.history import Transition
 from torpor.sort.machine.states import MasterState, WorkerState
@@ -64,9 +64,9 @@ def breaks(report: JobReport) -> list[ElementTree.Element]:
     return [group for group in drawn(report).iter(f"{SVG}g") if group.get("class") == "break"]
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("outcome", list(SortOutcome))
 @pytest.mark.parametrize("count", [0, 1, 4, 16, 200])
-def test_the_page_is_well_formed_with_a_lane_for_everybody(count: int, outcome: Outcome) -> None:
+def test_the_page_is_well_formed_with_a_lane_for_everybody(count: int, outcome: SortOutcome) -> None:
     report = job(outcome, "it broke", tuple(worker(index, 100) for index in range(count)))
     parsed(report)
     names = [text.text or text[0].tail for text in drawn(report).iter(f"{SVG}text") if text.get("class") == "name"]
@@ -95,7 +95,7 @@ def test_what_somebody_said_is_escaped_everywhere() -> None:
         Transition("Failed", EVIL, BEGAN + 1, EVIL, 2),
     )
     evil = replace(worker(0, 10, history), identity=EVIL)
-    report = replace(job(Outcome.FAILED, EVIL, (evil,)), job=EVIL, format=EVIL, history=history)
+    report = replace(job(SortOutcome.FAILED, EVIL, (evil,)), job=EVIL, format=EVIL, history=history)
     elements = parsed(report)
     assert "script" not in elements.seen
     assert elements.text.count(EVIL) > 10
@@ -148,7 +148,7 @@ def test_a_restart_is_a_break_that_says_why() -> None:
 
 def test_a_failure_without_a_restart_is_a_break_too() -> None:
     history = (*way()[:3], Transition("Sorting", "Failed", BEGAN + 1, "the disk is full", 1))
-    [mark] = breaks(job(Outcome.FAILED, "", (worker(0, 0, history),)))
+    [mark] = breaks(job(SortOutcome.FAILED, "", (worker(0, 0, history),)))
     assert (mark[0].text, mark[-1].text) == ("failed at 1.20 s: the disk is full", "×")
 
 
@@ -159,7 +159,7 @@ def test_the_masters_first_state_is_drawn_from_the_beginning() -> None:
 
 
 def test_whoever_was_never_heard_of_is_there_all_the_same() -> None:
-    silent = job(Outcome.FAILED, "lost", (worker(0, 0, ()),))
+    silent = job(SortOutcome.FAILED, "lost", (worker(0, 0, ()),))
     assert "its history is not known" in parsed(silent).text
     assert [lane.spans for lane in lanes(silent)[0]][1] == ()
 

@@ -91,7 +91,7 @@ def test_half_of_the_skewed_keys_are_equal_and_the_rest_are_zipf() -> None:
 def test_which_draws_are_the_first_and_the_last_of_a_rank() -> None:
     draws = np.array([0, 2**31 - 1, 2**31, 2**32 - 1], np.uint64)
     none = np.zeros(4, np.uint64)
-    assert lcg.ranks(lcg.States(none, draws << np.uint64(16))).tolist() == [0, 0, 1, lcg.SKEWED_KEYS]
+    assert lcg.ranks(lcg.LcgStates(none, draws << np.uint64(16))).tolist() == [0, 0, 1, lcg.SKEWED_KEYS]
 
 
 @BOTH

@@ -11,7 +11,7 @@ from tests.sort.kernels.inputs import any_data
 from tests.sort.kernels.oracle import batch, key_of, positions_of, records_of
 from torpor.sort.kernels.batch import batch_of
 from torpor.sort.kernels.order import MOST_ROWS, rows_of, sorted_packed
-from torpor.sort.kernels.partition import cuts_of, split
+from torpor.sort.kernels.partition import boundary_table, split
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.record import GENSORT, Fixed, Format
 
@@ -28,7 +28,7 @@ def naive(form: Format, data: bytes, boundaries: list[Boundary], worker: int, ba
 def check(form: Format, data: bytes, boundaries: list[Boundary], worker: int, base: int) -> None:
     found = batch(form, data)
     packed = sorted_packed(found)
-    begins = split(found, packed, cuts_of(boundaries), worker, base)
+    begins = split(found, packed, boundary_table(boundaries), worker, base)
     assert len(begins) == len(boundaries) + 2
     assert begins[0] == 0
     assert begins[-1] == len(found)
@@ -75,4 +75,4 @@ def test_the_highest_row_of_the_highest_key() -> None:
     packed = sorted_packed(full)
     last = 5 * (MOST_ROWS - 1)
     boundaries = [Boundary(b"\xff" * 5, 0, last - 4), Boundary(b"\xff" * 5, 0, last + 1), Boundary(b"\xff" * 5, 1, 0)]
-    assert split(full, packed, cuts_of(boundaries), 0, 0).tolist() == [0, MOST_ROWS - 1, MOST_ROWS, MOST_ROWS, MOST_ROWS]
+    assert split(full, packed, boundary_table(boundaries), 0, 0).tolist() == [0, MOST_ROWS - 1, MOST_ROWS, MOST_ROWS, MOST_ROWS]

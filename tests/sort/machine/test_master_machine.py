@@ -5,47 +5,56 @@ from dataclasses import replace
 
 import pytest
 
-from torpor.sort.errors import Refused, Stale
+from torpor.sort.errors import SortRefused, StaleAttempt
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.master import (
     REACTS,
     STAGE_OF,
-    Announce,
-    ChooseCut,
+    AnnounceRanges,
+    ChoosePartitions,
     Command,
-    CutChosen,
-    End,
+    EndJob,
     Event,
-    JobBroke,
+    JobFailed,
     Master,
     MergeReported,
-    SampleCame,
+    PartitionsChosen,
+    SampleReceived,
     ShuffleReported,
-    Signal,
+    SignalWorkers,
     SortReported,
-    WorkerCame,
+    WorkerJoined,
     check_caller,
-    go,
     goal,
+    move_to,
     owners,
     step,
     terms,
 )
 from torpor.sort.machine.reactions import IllegalTransition, Reaction, WrongState
-from torpor.sort.machine.records import Beat, Cut, MergeReport, OutputFile, Sample, ShuffleReport, SortReport, Stage
-from torpor.sort.machine.states import MASTER_MAY_GO_TO, MASTER_MEANS, MASTER_WAY, MasterState, Phase, WorkerState
+from torpor.sort.machine.records import (
+    Beat,
+    GoalStage,
+    MergeReport,
+    OutputFile,
+    PartitionMap,
+    Sample,
+    ShuffleReport,
+    SortReport,
+)
+from torpor.sort.machine.states import MASTER_MAY_GO_TO, MASTER_MEANS, MASTER_WAY, MasterState, WorkerPhase, WorkerState
 from torpor.sort.proof import Proof
 
 M = MasterState
-CUT = Cut((Boundary(b"m", 0, 0),), (0, 1))
+CUT = PartitionMap((Boundary(b"m", 0, 0),), (0, 1))
 HALF = Proof(5, 500, 11)
 SAMPLE = Sample(((b"key", 0),), 1)
 SORTED = SortReport(HALF + HALF, (HALF, HALF))
 SHUFFLED = ShuffleReport(HALF)
 
 
-def came(name: str, *, nonce: str = "1", asked: int | None = None, size: int = 1000) -> WorkerCame:
-    return WorkerCame(name, nonce, asked, f"{name}:1", f"{name}:2", size, 1 << 20)
+def came(name: str, *, nonce: str = "1", asked: int | None = None, size: int = 1000) -> WorkerJoined:
+    return WorkerJoined(name, nonce, asked, f"{name}:1", f"{name}:2", size, 1 << 20)
 
 
 def merged(partition: int, first: bytes, last: bytes, proof: Proof = HALF + HALF) -> MergeReport:
@@ -54,27 +63,27 @@ def merged(partition: int, first: bytes, last: bytes, proof: Proof = HALF + HALF
 
 MERGED = merged(0, b"a", b"l")
 FIRST: dict[type[Event], Event] = {
-    WorkerCame: came("a"),
-    SampleCame: SampleCame(0, SAMPLE),
-    CutChosen: CutChosen(CUT),
+    WorkerJoined: came("a"),
+    SampleReceived: SampleReceived(0, SAMPLE),
+    PartitionsChosen: PartitionsChosen(CUT),
     SortReported: SortReported(0, SORTED),
     ShuffleReported: ShuffleReported(0, SHUFFLED),
     MergeReported: MergeReported(0, merged(0, b"a", b"l")),
-    JobBroke: JobBroke("the disk of worker 1 is full"),
+    JobFailed: JobFailed("the disk of worker 1 is full"),
 }
 SECOND: list[Event] = [
     came("b"),
-    SampleCame(1, SAMPLE),
+    SampleReceived(1, SAMPLE),
     SortReported(1, SORTED),
     ShuffleReported(1, SHUFFLED),
     MergeReported(1, merged(1, b"m", b"z")),
 ]
 WHOLE: list[Event] = [
-    FIRST[WorkerCame],
+    FIRST[WorkerJoined],
     SECOND[0],
-    FIRST[SampleCame],
+    FIRST[SampleReceived],
     SECOND[1],
-    FIRST[CutChosen],
+    FIRST[PartitionsChosen],
     FIRST[SortReported],
     SECOND[2],
     FIRST[ShuffleReported],
@@ -87,7 +96,7 @@ WHOLE: list[Event] = [
 def master_in(state: M) -> Master:
     master = Master("job", 2, "gensort")
     if state is M.FAILED:
-        return step(master_in(M.SORTING), JobBroke("broken"), 9.0)[0]
+        return step(master_in(M.SORTING), JobFailed("broken"), 9.0)[0]
     for now, event in enumerate(WHOLE):
         if master.state is state:
             return master
@@ -107,10 +116,10 @@ def test_the_tables_are_total() -> None:
 @pytest.mark.parametrize(("source", "target"), [*itertools.product(M, M)])
 def test_go_allows_exactly_the_table(source: M, target: M) -> None:
     if target in MASTER_MAY_GO_TO[source]:
-        assert go(master_in(source), target, "test", 99.0).state is target
+        assert move_to(master_in(source), target, "test", 99.0).state is target
     else:
         with pytest.raises(IllegalTransition, match=f"{source} -> {target}"):
-            go(master_in(source), target, "test", 99.0)
+            move_to(master_in(source), target, "test", 99.0)
 
 
 @pytest.mark.parametrize(("state", "kind"), [*itertools.product(M, FIRST)])
@@ -138,8 +147,8 @@ def test_the_whole_way() -> None:
 
 
 def test_a_clock_that_is_set_back_gives_no_negative_time() -> None:
-    master = go(Master("job", 1, "gensort"), M.SAMPLING, "all are there", 1000.0)
-    assert go(master, M.FAILED, "the disk is full", 400.0).history[-1].at == 1000.0
+    master = move_to(Master("job", 1, "gensort"), M.SAMPLING, "all are there", 1000.0)
+    assert move_to(master, M.FAILED, "the disk is full", 400.0).history[-1].at == 1000.0
 
 
 def test_indices_follow_names_and_never_who_came_first() -> None:
@@ -147,7 +156,7 @@ def test_indices_follow_names_and_never_who_came_first() -> None:
         master = Master("job", 3, "gensort")
         for name in order:
             master, commands = step(master, came(name), 1.0)
-        assert commands == (Announce(),)
+        assert commands == (AnnounceRanges(),)
         assert [terms(master, name).index for name in "abc"] == [0, 1, 2]
 
 
@@ -169,7 +178,7 @@ def test_a_master_that_lost_its_journal_gives_a_later_attempt_than_the_worker_ha
     for event in (replace(came("a"), attempt=3), came("b")):
         master, _ = step(master, event, 0.0)
     assert [member.attempt for member in master.members] == [4, 1]
-    with pytest.raises(Stale):
+    with pytest.raises(StaleAttempt):
         check_caller(master, "job", 0, 3)
     master, _ = step(master, replace(came("b", nonce="another"), attempt=7), 0.0)
     assert [member.attempt for member in master.members] == [4, 8]
@@ -189,7 +198,7 @@ def test_inputs_of_different_formats_fail_the_job_with_their_names() -> None:
     for name, form in (("a", "lines"), ("b", "gensort")):
         master, commands = step(master, replace(came(name), format=form), 0.0)
     assert master.state is M.FAILED
-    assert End(ok=False) in commands
+    assert EndJob(ok=False) in commands
     assert master.reason == (
         "the inputs differ in their format (that of b seems to be gensort, that of a seems to be lines); choose with --format"
     )
@@ -207,13 +216,13 @@ def test_a_worker_that_comes_again_may_have_another_format_until_all_are_here() 
 
 
 def test_one_too_many_is_refused_by_name() -> None:
-    with pytest.raises(Refused, match=r"c is one too many: this job has its 2 workers \(a, b\)") as refused:
+    with pytest.raises(SortRefused, match=r"c is one too many: this job has its 2 workers \(a, b\)") as refused:
         step(master_in(M.SAMPLING), came("c"), 1.0)
     assert refused.value.code == "too_many"
 
 
 def test_an_index_that_is_not_of_this_job_is_refused() -> None:
-    with pytest.raises(Refused, match="--index 2 is not from 0 to 1"):
+    with pytest.raises(SortRefused, match="--index 2 is not from 0 to 1"):
         step(Master("job", 2, "gensort"), came("x", asked=2), 1.0)
 
 
@@ -231,22 +240,22 @@ def test_a_worker_that_restarts_is_recognised_and_given_a_new_attempt(state: M) 
 def test_a_stale_attempt_and_strangers_are_refused() -> None:
     master, _ = step(master_in(M.SORTING), came("a", nonce="2"), 1.0)
     assert check_caller(master, "job", 0, 2).identity == "a"
-    with pytest.raises(Stale, match="attempt 1 of worker 0 is over: attempt 2"):
+    with pytest.raises(StaleAttempt, match="attempt 1 of worker 0 is over: attempt 2"):
         check_caller(master, "job", 0, 1)
-    with pytest.raises(Refused, match="this is job job, not another"):
+    with pytest.raises(SortRefused, match="this is job job, not another"):
         check_caller(master, "another", 0, 2)
-    with pytest.raises(Refused, match="no worker 7"):
+    with pytest.raises(SortRefused, match="no worker 7"):
         check_caller(master, "job", 7, 2)
 
 
 @pytest.mark.parametrize(
     "event",
-    [SampleCame(0, SAMPLE, 1), SortReported(0, SORTED, 1), ShuffleReported(0, SHUFFLED, 1), MergeReported(0, MERGED, 1)],
+    [SampleReceived(0, SAMPLE, 1), SortReported(0, SORTED, 1), ShuffleReported(0, SHUFFLED, 1), MergeReported(0, MERGED, 1)],
 )
 def test_a_report_that_was_overtaken_by_its_workers_next_life_does_not_count(event: Event) -> None:
     """It was called in time, and taken when another attempt had registered already."""
     master, _ = step(master_in(M.MERGING), came("a", nonce="2"), 1.0)
-    with pytest.raises(Stale, match="attempt 1 of worker 0 is over"):
+    with pytest.raises(StaleAttempt, match="attempt 1 of worker 0 is over"):
         step(master, event, 2.0)
 
 
@@ -254,7 +263,7 @@ def test_an_input_that_changed_while_its_worker_was_away_fails_the_job() -> None
     master, commands = step(master_in(M.SORTING), came("a", nonce="2", size=900), 1.0)
     assert master.state is M.FAILED
     assert "was 1000 bytes and is now 900" in master.reason
-    assert commands == (Signal(Stage.ABORT), End(ok=False))
+    assert commands == (SignalWorkers(GoalStage.ABORT), EndJob(ok=False))
 
 
 # ── barriers ──
@@ -263,7 +272,7 @@ def test_an_input_that_changed_while_its_worker_was_away_fails_the_job() -> None
 @pytest.mark.parametrize(
     ("state", "first", "second"),
     [
-        (M.SAMPLING, FIRST[SampleCame], SECOND[1]),
+        (M.SAMPLING, FIRST[SampleReceived], SECOND[1]),
         (M.SORTING, FIRST[SortReported], SECOND[2]),
         (M.SHUFFLING, FIRST[ShuffleReported], SECOND[3]),
         (M.MERGING, FIRST[MergeReported], SECOND[4]),
@@ -288,13 +297,13 @@ def test_each_barrier_opens_with_its_signal() -> None:
         master, commands = step(master, event, 1.0)
         opened += commands
     assert opened == [
-        Announce(),
-        ChooseCut(),
-        Signal(Stage.SORT),
-        Signal(Stage.SHUFFLE),
-        Signal(Stage.MERGE),
-        Signal(Stage.DONE),
-        End(ok=True),
+        AnnounceRanges(),
+        ChoosePartitions(),
+        SignalWorkers(GoalStage.SORT),
+        SignalWorkers(GoalStage.SHUFFLE),
+        SignalWorkers(GoalStage.MERGE),
+        SignalWorkers(GoalStage.DONE),
+        EndJob(ok=True),
     ]
 
 
@@ -321,7 +330,7 @@ def beat(state: WorkerState, *, has_cut: bool = False, has_declared: bool = Fals
 def test_the_goal_brings_what_the_worker_has_not() -> None:
     master = master_in(M.SHUFFLING)
     fresh = goal(master, 1, beat(WorkerState.WAITING_FOR_PARTITION_CONFIG), {})
-    assert (fresh.stage, fresh.cut, fresh.declared) == (Stage.SHUFFLE, CUT, {1: (HALF, HALF)})
+    assert (fresh.stage, fresh.cut, fresh.declared) == (GoalStage.SHUFFLE, CUT, {1: (HALF, HALF)})
     known = goal(master, 1, beat(WorkerState.SHUFFLING, has_cut=True, has_declared=True), {})
     assert (known.cut, known.declared) == (None, {})
     assert [(peer.index, peer.control, peer.data) for peer in known.peers] == [(0, "a:1", "a:2"), (1, "b:1", "b:2")]
@@ -340,21 +349,21 @@ def test_what_one_lacks_the_other_is_told_to_send() -> None:
 @pytest.mark.parametrize(
     ("state", "stands", "phase"),
     [
-        (M.SAMPLING, WorkerState.WAITING_FOR_PARTITION_CONFIG, Phase.SAMPLING),
-        (M.SORTING, WorkerState.WAITING_FOR_SHUFFLE_SIGNAL, Phase.SORTING),
-        (M.SHUFFLING, WorkerState.WAITING_FOR_MERGE_SIGNAL, Phase.SHUFFLING),
-        (M.MERGING, WorkerState.COMPLETED, Phase.MERGING),
+        (M.SAMPLING, WorkerState.WAITING_FOR_PARTITION_CONFIG, WorkerPhase.SAMPLING),
+        (M.SORTING, WorkerState.WAITING_FOR_SHUFFLE_SIGNAL, WorkerPhase.SORTING),
+        (M.SHUFFLING, WorkerState.WAITING_FOR_MERGE_SIGNAL, WorkerPhase.SHUFFLING),
+        (M.MERGING, WorkerState.COMPLETED, WorkerPhase.MERGING),
     ],
 )
-def test_a_lost_report_is_asked_for_again(state: M, stands: WorkerState, phase: Phase) -> None:
+def test_a_lost_report_is_asked_for_again(state: M, stands: WorkerState, phase: WorkerPhase) -> None:
     master = master_in(state)
     assert goal(master, 0, beat(stands), {}).wants is phase
     assert goal(master, 0, beat(WorkerState.INITIALIZING), {}).wants is None
     event = {
-        Phase.SAMPLING: SampleCame,
-        Phase.SORTING: SortReported,
-        Phase.SHUFFLING: ShuffleReported,
-        Phase.MERGING: MergeReported,
+        WorkerPhase.SAMPLING: SampleReceived,
+        WorkerPhase.SORTING: SortReported,
+        WorkerPhase.SHUFFLING: ShuffleReported,
+        WorkerPhase.MERGING: MergeReported,
     }
     told, _ = step(master, FIRST[event[phase]], 1.0)
     assert goal(told, 0, beat(stands), {}).wants is None
@@ -383,7 +392,7 @@ def test_it_says_valid_only_when_it_is(first: MergeReport, second: MergeReport, 
     master, commands = step(master, MergeReported(1, second), 2.0)
     assert master.state is M.FAILED
     assert fault in master.reason
-    assert commands == (Signal(Stage.ABORT), End(ok=False))
+    assert commands == (SignalWorkers(GoalStage.ABORT), EndJob(ok=False))
 
 
 def test_empty_partitions_are_no_disorder() -> None:

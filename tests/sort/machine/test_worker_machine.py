@@ -8,54 +8,63 @@ import pytest
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.history import durations, lines
 from torpor.sort.machine.reactions import IllegalTransition, Reaction, WrongState
-from torpor.sort.machine.records import Cut, Goal, MergeReport, Sample, ShuffleReport, SortReport, Stage, Terms
+from torpor.sort.machine.records import (
+    Goal,
+    GoalStage,
+    MergeReport,
+    PartitionMap,
+    Sample,
+    ShuffleReport,
+    SortReport,
+    WorkerAssignment,
+)
 from torpor.sort.machine.states import (
     PHASE_OF,
     WORKER_MAY_GO_TO,
     WORKER_MEANS,
     WORKER_TERMINAL,
     WORKER_WAY,
-    Phase,
+    WorkerPhase,
     WorkerState,
     progress,
 )
 from torpor.sort.machine.worker import (
     REACTS,
-    AbortAsked,
     AbortJob,
-    Broke,
-    CutCame,
+    AbortRequested,
     Event,
+    ExitWorker,
     JobDone,
-    Leave,
     Merged,
     MergeSignal,
-    PartsWanted,
+    PartitionsReceived,
+    PartsRequested,
     Registered,
     RemoveAll,
-    ReportWanted,
+    ReportFailure,
+    ReportRequested,
     Restarted,
     Sampled,
     SendAll,
     SendParts,
+    SendReport,
     Shuffled,
     ShuffleSignal,
     Started,
-    Swept,
-    Tell,
-    TellFailure,
+    SweepDone,
     Worker,
-    go,
-    heed,
+    WorkerFailed,
+    events_for_goal,
+    move_to,
     require_state,
     step,
 )
 from torpor.sort.proof import Proof
 
 W = WorkerState
-TERMS = Terms("job", 1, 3, 1, "gensort", 1 << 20, proof=True, sync=True, present=3)
-CUT = Cut((Boundary(b"m", 0, 0), Boundary(b"t", 2, 300)), (0, 1, 2))
-OTHER_CUT = Cut((Boundary(b"x", 0, 0), Boundary(b"y", 2, 300)), (0, 1, 2))
+TERMS = WorkerAssignment("job", 1, 3, 1, "gensort", 1 << 20, proof=True, sync=True, present=3)
+CUT = PartitionMap((Boundary(b"m", 0, 0), Boundary(b"t", 2, 300)), (0, 1, 2))
+OTHER_CUT = PartitionMap((Boundary(b"x", 0, 0), Boundary(b"y", 2, 300)), (0, 1, 2))
 PROOF = Proof(10, 1000, 77)
 SORTED = SortReport(PROOF, (PROOF, Proof(), Proof()))
 
@@ -63,17 +72,17 @@ EVENTS: dict[type[Event], Event] = {
     Started: Started(),
     Registered: Registered(TERMS),
     Sampled: Sampled(Sample(((b"key", 0),), 1)),
-    CutCame: CutCame(CUT),
-    Swept: Swept(SORTED),
+    PartitionsReceived: PartitionsReceived(CUT),
+    SweepDone: SweepDone(SORTED),
     ShuffleSignal: ShuffleSignal(),
     Shuffled: Shuffled(ShuffleReport(PROOF)),
     MergeSignal: MergeSignal(),
     Merged: Merged(MergeReport(())),
     JobDone: JobDone(),
-    ReportWanted: ReportWanted(Phase.SORTING),
-    PartsWanted: PartsWanted(((0, 2),)),
-    Broke: Broke("the disk is full", fatal=True),
-    AbortAsked: AbortAsked("somebody else failed"),
+    ReportRequested: ReportRequested(WorkerPhase.SORTING),
+    PartsRequested: PartsRequested(((0, 2),)),
+    WorkerFailed: WorkerFailed("the disk is full", fatal=True),
+    AbortRequested: AbortRequested("somebody else failed"),
     Restarted: Restarted("started again"),
 }
 
@@ -81,8 +90,8 @@ EVENTS: dict[type[Event], Event] = {
 ON: dict[W, Event] = {
     W.INITIALIZING: EVENTS[Registered],
     W.SAMPLING: EVENTS[Sampled],
-    W.WAITING_FOR_PARTITION_CONFIG: EVENTS[CutCame],
-    W.SORTING: EVENTS[Swept],
+    W.WAITING_FOR_PARTITION_CONFIG: EVENTS[PartitionsReceived],
+    W.SORTING: EVENTS[SweepDone],
     W.WAITING_FOR_SHUFFLE_SIGNAL: EVENTS[ShuffleSignal],
     W.SHUFFLING: EVENTS[Shuffled],
     W.WAITING_FOR_MERGE_SIGNAL: EVENTS[MergeSignal],
@@ -94,7 +103,7 @@ def worker_in(state: W) -> Worker:
     """One that came there the way every worker comes there."""
     worker = Worker("one")
     if state is W.FAILED:
-        return step(worker_in(W.SORTING), Broke("broken"), 9.0)[0]
+        return step(worker_in(W.SORTING), WorkerFailed("broken"), 9.0)[0]
     for now, at in enumerate(WORKER_WAY):
         if at is state:
             return worker
@@ -108,21 +117,21 @@ def worker_in(state: W) -> Worker:
 def test_legal_transitions_are_allowed() -> None:
     worker = Worker("one")
     assert worker.state is W.INITIALIZING
-    worker = go(worker, W.SAMPLING, "test", 1.0)
+    worker = move_to(worker, W.SAMPLING, "test", 1.0)
     assert worker.state is W.SAMPLING
-    assert go(worker, W.WAITING_FOR_PARTITION_CONFIG, "test", 2.0).state is W.WAITING_FOR_PARTITION_CONFIG
+    assert move_to(worker, W.WAITING_FOR_PARTITION_CONFIG, "test", 2.0).state is W.WAITING_FOR_PARTITION_CONFIG
 
 
 def test_illegal_transitions_are_refused_with_both_states_named() -> None:
-    worker = go(Worker("one"), W.SAMPLING, "test", 1.0)
+    worker = move_to(Worker("one"), W.SAMPLING, "test", 1.0)
     with pytest.raises(IllegalTransition, match="Sampling -> Shuffling"):
-        go(worker, W.SHUFFLING, "test", 2.0)
+        move_to(worker, W.SHUFFLING, "test", 2.0)
 
 
 def test_history_is_kept() -> None:
     worker = Worker("one")
     for now, target in enumerate((W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG, W.SORTING)):
-        worker = go(worker, target, f"reason {now}", float(now))
+        worker = move_to(worker, target, f"reason {now}", float(now))
     assert [(one.source, one.target, one.at, one.reason) for one in worker.history] == [
         (W.INITIALIZING, W.SAMPLING, 0.0, "reason 0"),
         (W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG, 1.0, "reason 1"),
@@ -132,15 +141,15 @@ def test_history_is_kept() -> None:
 
 
 def test_a_clock_that_is_set_back_gives_no_negative_time() -> None:
-    worker = go(Worker("host:/in:/out", "job"), W.SAMPLING, "registered", 1000.0)
-    worker = go(worker, W.FAILED, "killed", 400.0)
+    worker = move_to(Worker("host:/in:/out", "job"), W.SAMPLING, "registered", 1000.0)
+    worker = move_to(worker, W.FAILED, "killed", 400.0)
     assert [step.at for step in worker.history] == [1000.0, 1000.0]
     assert lines(worker.history)[1].startswith("[+0.000 s] Sampling -> Failed")
 
 
 def test_from_failed_it_may_start_again_and_its_history_stays() -> None:
-    worker = go(go(Worker("one"), W.SAMPLING, "test", 1.0), W.FAILED, "error", 2.0)
-    again = go(worker, W.INITIALIZING, "restart", 3.0)
+    worker = move_to(move_to(Worker("one"), W.SAMPLING, "test", 1.0), W.FAILED, "error", 2.0)
+    again = move_to(worker, W.INITIALIZING, "restart", 3.0)
     assert again.state is W.INITIALIZING
     assert len(again.history) == 3
 
@@ -158,10 +167,10 @@ def test_an_action_that_requires_another_state_names_both() -> None:
 def test_go_allows_exactly_the_table(source: W, target: W) -> None:
     worker = worker_in(source)
     if target in WORKER_MAY_GO_TO[source]:
-        assert go(worker, target, "test", 99.0).state is target
+        assert move_to(worker, target, "test", 99.0).state is target
     else:
         with pytest.raises(IllegalTransition, match=f"{source} -> {target}"):
-            go(worker, target, "test", 99.0)
+            move_to(worker, target, "test", 99.0)
 
 
 def test_the_tables_are_total() -> None:
@@ -226,35 +235,35 @@ def test_the_whole_way_and_how_long_each_state_took() -> None:
 
 def test_what_it_did_is_saved_before_it_is_told() -> None:
     """The report is in the value that the driver saves, and only the command tells it."""
-    worker, commands = step(worker_in(W.SORTING), Swept(SORTED), 1.0)
+    worker, commands = step(worker_in(W.SORTING), SweepDone(SORTED), 1.0)
     assert worker.sorted == SORTED
-    assert commands == (Tell(Phase.SORTING), SendAll())
+    assert commands == (SendReport(WorkerPhase.SORTING), SendAll())
 
 
 def test_boundaries_that_come_early_are_stored_and_used_when_their_time_comes() -> None:
     for early in (W.INITIALIZING, W.SAMPLING):
-        worker, commands = step(worker_in(early), CutCame(CUT), 1.0)
+        worker, commands = step(worker_in(early), PartitionsReceived(CUT), 1.0)
         assert (worker.state, worker.cut, commands) == (early, CUT, ())
     worker = replace(worker_in(W.WAITING_FOR_PARTITION_CONFIG), cut=CUT)
-    assert heed(worker, Goal(Stage.SORT)) == (CutCame(CUT),)
+    assert events_for_goal(worker, Goal(GoalStage.SORT)) == (PartitionsReceived(CUT),)
 
 
 @pytest.mark.parametrize("state", [state for state in WORKER_WAY if state not in (W.INITIALIZING, W.SAMPLING)])
 def test_other_boundaries_are_refused_for_ever(state: W) -> None:
     worker = replace(worker_in(state), cut=CUT)
     with pytest.raises(WrongState, match="never change"):
-        step(worker, CutCame(OTHER_CUT), 1.0)
+        step(worker, PartitionsReceived(OTHER_CUT), 1.0)
 
 
 def test_a_failure_remembers_where_and_why() -> None:
-    worker, commands = step(worker_in(W.MERGING), Broke("the disk is full", fatal=True), 1.0)
+    worker, commands = step(worker_in(W.MERGING), WorkerFailed("the disk is full", fatal=True), 1.0)
     assert (worker.state, worker.failing, worker.reason, worker.fatal) == (W.FAILED, W.MERGING, "the disk is full", True)
-    assert commands[0] == TellFailure()
-    assert commands[-1] == Leave(ok=False)
+    assert commands[0] == ReportFailure()
+    assert commands[-1] == ExitWorker(ok=False)
 
 
 def test_started_again_it_walks_every_state_and_keeps_its_boundaries() -> None:
-    worker, _ = step(worker_in(W.MERGING), Broke("killed"), 1.0)
+    worker, _ = step(worker_in(W.MERGING), WorkerFailed("killed"), 1.0)
     worker, _ = step(worker, Restarted("started again"), 2.0)
     assert (worker.state, worker.cut, worker.sorted, worker.shuffled) == (W.INITIALIZING, CUT, None, None)
     for state in WORKER_WAY[:-1]:
@@ -265,52 +274,52 @@ def test_started_again_it_walks_every_state_and_keeps_its_boundaries() -> None:
 
 def test_an_abort_removes_everything_even_from_one_that_is_completed() -> None:
     for state in (W.SORTING, W.COMPLETED):
-        worker, commands = step(worker_in(state), AbortAsked("worker 2 failed"), 1.0)
-        assert commands == (RemoveAll(), Leave(ok=False))
+        worker, commands = step(worker_in(state), AbortRequested("worker 2 failed"), 1.0)
+        assert commands == (RemoveAll(), ExitWorker(ok=False))
     assert worker.state is W.COMPLETED
 
 
 def test_what_is_completed_cannot_fail_but_the_job_can_and_the_process_may_end() -> None:
     worker = worker_in(W.COMPLETED)
-    broken, commands = step(worker, Broke("a run cannot be read", fatal=True), 1.0)
+    broken, commands = step(worker, WorkerFailed("a run cannot be read", fatal=True), 1.0)
     assert (broken.state, broken.reason, commands) == (W.COMPLETED, "a run cannot be read", (AbortJob("a run cannot be read"),))
-    stale, commands = step(worker, Broke("another attempt has taken over"), 1.0)
-    assert (stale.state, stale.reason, commands) == (W.COMPLETED, "another attempt has taken over", (Leave(ok=False),))
+    stale, commands = step(worker, WorkerFailed("another attempt has taken over"), 1.0)
+    assert (stale.state, stale.reason, commands) == (W.COMPLETED, "another attempt has taken over", (ExitWorker(ok=False),))
 
 
 # ── the goal ──
 
 
-@pytest.mark.parametrize(("state", "stage"), [*itertools.product(W, Stage)])
-def test_heeding_a_goal_never_asks_for_what_the_state_refuses(state: W, stage: Stage) -> None:
-    goal = Goal(stage, cut=CUT, wants=Phase.SORTING, send=((0, 2),), reason="why")
+@pytest.mark.parametrize(("state", "stage"), [*itertools.product(W, GoalStage)])
+def test_heeding_a_goal_never_asks_for_what_the_state_refuses(state: W, stage: GoalStage) -> None:
+    goal = Goal(stage, cut=CUT, wants=WorkerPhase.SORTING, send=((0, 2),), reason="why")
     worker = worker_in(state)
-    for event in heed(worker, goal):
+    for event in events_for_goal(worker, goal):
         assert REACTS[type(event)][worker.state] is not Reaction.REFUSED
         worker, _ = step(worker, event, 50.0)
 
 
 def test_a_missed_signal_is_no_loss() -> None:
     """One that heard nothing at all catches up from one goal."""
-    goal = Goal(Stage.MERGE, cut=CUT)
+    goal = Goal(GoalStage.MERGE, cut=CUT)
     worker = worker_in(W.WAITING_FOR_PARTITION_CONFIG)
-    for own in (EVENTS[Swept], EVENTS[Shuffled], EVENTS[Merged]):
-        (event,) = heed(worker, goal)
+    for own in (EVENTS[SweepDone], EVENTS[Shuffled], EVENTS[Merged]):
+        (event,) = events_for_goal(worker, goal)
         worker, _ = step(worker, event, 1.0)
         worker, _ = step(worker, own, 2.0)
     assert worker.state is W.COMPLETED
 
 
 def test_nobody_goes_on_before_the_goal_says_so() -> None:
-    assert heed(worker_in(W.WAITING_FOR_SHUFFLE_SIGNAL), Goal(Stage.SORT)) == ()
-    assert heed(worker_in(W.WAITING_FOR_MERGE_SIGNAL), Goal(Stage.SHUFFLE)) == ()
-    assert heed(worker_in(W.COMPLETED), Goal(Stage.MERGE)) == ()
+    assert events_for_goal(worker_in(W.WAITING_FOR_SHUFFLE_SIGNAL), Goal(GoalStage.SORT)) == ()
+    assert events_for_goal(worker_in(W.WAITING_FOR_MERGE_SIGNAL), Goal(GoalStage.SHUFFLE)) == ()
+    assert events_for_goal(worker_in(W.COMPLETED), Goal(GoalStage.MERGE)) == ()
 
 
 def test_what_a_receiver_lost_is_sent_again_in_any_state_with_runs() -> None:
-    goal = Goal(Stage.MERGE, send=((0, 2),))
+    goal = Goal(GoalStage.MERGE, send=((0, 2),))
     for state in WORKER_WAY:
-        sends = [event for event in heed(worker_in(state), goal) if isinstance(event, PartsWanted)]
+        sends = [event for event in events_for_goal(worker_in(state), goal) if isinstance(event, PartsRequested)]
         assert bool(sends) == (WORKER_WAY.index(state) >= WORKER_WAY.index(W.WAITING_FOR_SHUFFLE_SIGNAL)), state
         for event in sends:
             assert step(worker_in(state), event, 1.0)[1] == (SendParts(((0, 2),)),)
@@ -318,19 +327,19 @@ def test_what_a_receiver_lost_is_sent_again_in_any_state_with_runs() -> None:
 
 def test_a_report_that_was_lost_is_told_again() -> None:
     worker = worker_in(W.WAITING_FOR_SHUFFLE_SIGNAL)
-    (event,) = heed(worker, Goal(Stage.SORT, wants=Phase.SORTING))
-    assert step(worker, event, 1.0) == (worker, (Tell(Phase.SORTING),))
+    (event,) = events_for_goal(worker, Goal(GoalStage.SORT, wants=WorkerPhase.SORTING))
+    assert step(worker, event, 1.0) == (worker, (SendReport(WorkerPhase.SORTING),))
 
 
 def test_completed_it_leaves_only_when_the_job_is() -> None:
-    (event,) = heed(worker_in(W.COMPLETED), Goal(Stage.DONE))
+    (event,) = events_for_goal(worker_in(W.COMPLETED), Goal(GoalStage.DONE))
     worker, commands = step(worker_in(W.COMPLETED), event, 1.0)
     assert worker.job_done
-    assert commands == (Leave(ok=True),)
-    assert heed(worker, Goal(Stage.DONE)) == ()
+    assert commands == (ExitWorker(ok=True),)
+    assert events_for_goal(worker, Goal(GoalStage.DONE)) == ()
 
 
 def test_one_that_comes_back_empty_handed_after_the_end_says_so() -> None:
-    (event,) = heed(worker_in(W.SAMPLING), Goal(Stage.DONE))
-    assert isinstance(event, Broke)
+    (event,) = events_for_goal(worker_in(W.SAMPLING), Goal(GoalStage.DONE))
+    assert isinstance(event, WorkerFailed)
     assert "not here any more" in event.reason

@@ -5,27 +5,27 @@ from contextlib import contextmanager
 from typing import Any
 
 from torpor.sort.job.status import JobStatus
-from torpor.sort.machine.records import Goal, PartHeader, Stage, Terms
-from torpor.sort.machine.states import Phase
+from torpor.sort.machine.records import Goal, GoalStage, PartHeader, WorkerAssignment
+from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.proof import Proof
-from torpor.sort.wire.calls import METHODS, Answering, Kind, answering, handlers
+from torpor.sort.wire.calls import METHODS, CallHandler, CallKind, call_handler, handlers
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.credentials import Join, make_join
+from torpor.sort.wire.credentials import JoinCredentials, make_join
 from torpor.sort.wire.requests import Acknowledged, OwnStatus
-from torpor.sort.wire.server import Serving, serve
-from torpor.sort.wire.shuffle import Accept, receiving
+from torpor.sort.wire.server import RpcServer, serve
+from torpor.sort.wire.shuffle import Accept, part_receiver
 
 ANYWHERE = "127.0.0.1:0"
 TIMEOUT_S = 30.0
 """Only so that a test that hangs ends."""
 
-TERMS = Terms("job", 1, 3, 2, "gensort", 1 << 30, True, False, 3)
-GOAL = Goal(Stage.SHUFFLE, send=((4, 2),), wants=Phase.SORTING)
+TERMS = WorkerAssignment("job", 1, 3, 2, "gensort", 1 << 30, True, False, 3)
+GOAL = Goal(GoalStage.SHUFFLE, send=((4, 2),), wants=WorkerPhase.SORTING)
 JOB_STATUS = JobStatus("job", "Sorting", "workers sort their inputs", "127.0.0.1:1", "gensort", 3)
-OWN_STATUS = OwnStatus("job", 1, "name", 2, "Sorting", Phase.SORTING, 33.5, "sorts")
+OWN_STATUS = OwnStatus("job", 1, "name", 2, "Sorting", WorkerPhase.SORTING, 33.5, "sorts")
 
 
-def any_join(tls: bool = False) -> Join:
+def any_join(tls: bool = False) -> JoinCredentials:
     return make_join("job", "127.0.0.1:1", tls)
 
 
@@ -37,7 +37,7 @@ def answer_to(name: str) -> Callable[[object], Any]:
 
 def control_answers(
     service: str, heard: list[tuple[str, object]], act: Callable[[object], object] | None = None
-) -> list[Answering]:
+) -> list[CallHandler]:
     """Every call of a service answered; what was asked is noted, and `act` may raise."""
 
     def answer(name: str, kind: str) -> Callable[[object], object]:
@@ -50,16 +50,20 @@ def control_answers(
         return noted
 
     return [
-        answering(method, answer(method.name, method.answer.message.__name__))
+        call_handler(method, answer(method.name, method.answer.message.__name__))
         for method in METHODS
-        if method.service == service and method.kind is Kind.CALL
+        if method.service == service and method.kind is CallKind.CALL
     ]
 
 
 @contextmanager
 def control_server(
-    service: str, join: Join, *, heard: list[tuple[str, object]] | None = None, act: Callable[[object], object] | None = None
-) -> Iterator[Serving]:
+    service: str,
+    join: JoinCredentials,
+    *,
+    heard: list[tuple[str, object]] | None = None,
+    act: Callable[[object], object] | None = None,
+) -> Iterator[RpcServer]:
     answers = control_answers(service, [] if heard is None else heard, act)
     serving = serve(handlers(*answers), ANYWHERE, join, 2, data=False)
     try:
@@ -69,8 +73,8 @@ def control_server(
 
 
 @contextmanager
-def data_server(accept: Accept, join: Join, *, threads: int = 2) -> Iterator[Serving]:
-    serving = serve(handlers(receiving(accept)), ANYWHERE, join, threads, data=True)
+def data_server(accept: Accept, join: JoinCredentials, *, threads: int = 2) -> Iterator[RpcServer]:
+    serving = serve(handlers(part_receiver(accept)), ANYWHERE, join, threads, data=True)
     try:
         yield serving
     finally:

@@ -9,26 +9,25 @@ from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.history import Transition
 from torpor.sort.machine.records import (
     Beat,
-    Cut,
     Goal,
+    GoalStage,
     MergeReport,
     OutputFile,
     PartHeader,
+    PartitionMap,
     Peer,
     Sample,
     ShuffleReport,
     SortReport,
-    Stage,
-    Terms,
+    WorkerAssignment,
 )
-from torpor.sort.machine.states import Phase
+from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.proof import MODULUS, Proof
 from torpor.sort.wire import conversion
 from torpor.sort.wire.conversion import Codec
 from torpor.sort.wire.requests import (
     Abort,
     Acknowledged,
-    Caller,
     GetStatus,
     Heartbeat,
     OwnStatus,
@@ -40,6 +39,7 @@ from torpor.sort.wire.requests import (
     StartMerge,
     StartShuffle,
     SubmitSample,
+    WorkerRef,
 )
 
 small = st.integers(0, 2**32 - 1)
@@ -59,14 +59,14 @@ def perhaps(of: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 proof = st.builds(Proof, large, large, st.integers(0, MODULUS - 1))
-caller = st.builds(Caller, word, st.none() | small | word, small)
+caller = st.builds(WorkerRef, word, st.none() | small | word, small)
 boundary = st.builds(Boundary, key, small, large)
-cut = st.builds(Cut, some(boundary), some(small))
+cut = st.builds(PartitionMap, some(boundary), some(small))
 peer = st.builds(Peer, small, small, word, word)
 peers = some(peer)
 pairs = some(st.tuples(small, small))
 declared = st.dictionaries(small, some(proof), max_size=3)
-phase = st.sampled_from(Phase)
+phase = st.sampled_from(WorkerPhase)
 sample = st.builds(Sample, some(st.tuples(key, large)), large)
 report = (
     st.builds(SortReport, proof, some(proof), number)
@@ -82,13 +82,13 @@ registration = st.builds(Registration, word, word, perhaps(small), word, word, l
 # Every record that crosses the wire by itself, with its codec.
 CROSSES: list[tuple[Codec[Any, Any], st.SearchStrategy[object]]] = [
     (conversion.REGISTER_WORKER, st.builds(RegisterWorker, caller, registration)),
-    (conversion.TERMS, st.builds(Terms, word, perhaps(small), small, small, word, large, truth, truth, small)),
+    (conversion.TERMS, st.builds(WorkerAssignment, word, perhaps(small), small, small, word, large, truth, truth, small)),
     (conversion.SUBMIT_SAMPLE, st.builds(SubmitSample, caller, sample)),
     (conversion.REPORT_PHASE_COMPLETE, st.builds(ReportPhaseComplete, caller, report)),
     (conversion.HEARTBEAT, st.builds(Heartbeat, caller, beat)),
     (
         conversion.GOAL,
-        st.builds(Goal, st.sampled_from(Stage), perhaps(cut), declared, peers, pairs, perhaps(phase), word),
+        st.builds(Goal, st.sampled_from(GoalStage), perhaps(cut), declared, peers, pairs, perhaps(phase), word),
     ),
     (conversion.SET_PARTITION_BOUNDARIES, st.builds(SetPartitionBoundaries, caller, cut, peers)),
     (conversion.START_SHUFFLE, st.builds(StartShuffle, caller, declared, peers)),

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.sort.wire.lines import ANYWHERE, TIMEOUT_S, answer_to, any_join, control_answers, control_server
-from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
+from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortError, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.history import Transition
 from torpor.sort.machine.reactions import WrongState
-from torpor.sort.machine.records import Beat, Cut, Peer, Sample, ShuffleReport
+from torpor.sort.machine.records import Beat, PartitionMap, Peer, Sample, ShuffleReport
 from torpor.sort.proof import Proof
 from torpor.sort.wire.calls import (
     ABORT_JOB,
@@ -24,15 +24,14 @@ from torpor.sort.wire.calls import (
     START_MERGE,
     START_SHUFFLE,
     SUBMIT_SAMPLE,
-    Kind,
+    CallKind,
     Method,
-    answering,
+    call_handler,
     handlers,
 )
 from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.requests import (
     Abort,
-    Caller,
     GetStatus,
     Heartbeat,
     RegisterWorker,
@@ -42,17 +41,18 @@ from torpor.sort.wire.requests import (
     StartMerge,
     StartShuffle,
     SubmitSample,
+    WorkerRef,
 )
 from torpor.sort.wire.server import serve
 
 HISTORY = (Transition("Sorting", "Failed", 1.5, "killed", 2),)
-CALLER = Caller("job", 1, 2)
+CALLER = WorkerRef("job", 1, 2)
 PEER = Peer(1, 2, "127.0.0.1:5", "127.0.0.1:6")
 ASKS: list[tuple[Method[Any, Any], object]] = [
     (
         REGISTER_WORKER,
         RegisterWorker(
-            Caller("job", "name"), Registration("name", "nonce", None, "127.0.0.1:5", "127.0.0.1:6", 5, 1 << 31, "lines")
+            WorkerRef("job", "name"), Registration("name", "nonce", None, "127.0.0.1:5", "127.0.0.1:6", 5, 1 << 31, "lines")
         ),
     ),
     (SUBMIT_SAMPLE, SubmitSample(CALLER, Sample(((b"key", 100),), 1))),
@@ -65,7 +65,7 @@ ASKS: list[tuple[Method[Any, Any], object]] = [
     (HEARTBEAT, Heartbeat(CALLER, Beat("Shuffling", 60.5, ((3, 0),), True, True))),
     (GET_JOB_STATUS, GetStatus()),
     (ABORT_JOB, Abort(CALLER, "enough")),
-    (SET_PARTITION_BOUNDARIES, SetPartitionBoundaries(CALLER, Cut((Boundary(b"m", 0, 700),), (0, 1)), (PEER,))),
+    (SET_PARTITION_BOUNDARIES, SetPartitionBoundaries(CALLER, PartitionMap((Boundary(b"m", 0, 700),), (0, 1)), (PEER,))),
     (START_SHUFFLE, StartShuffle(CALLER, {1: (Proof(), Proof(1, 100, 9))}, (PEER,))),
     (START_MERGE, StartMerge(CALLER)),
     (GET_WORKER_STATUS, GetStatus(CALLER)),
@@ -74,7 +74,7 @@ ASKS: list[tuple[Method[Any, Any], object]] = [
 
 
 def test_every_call_is_tried_here() -> None:
-    assert [method for method, _ in ASKS] == [method for method in METHODS if method.kind is Kind.CALL]
+    assert [method for method, _ in ASKS] == [method for method in METHODS if method.kind is CallKind.CALL]
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -93,11 +93,11 @@ def test_every_call_arrives_and_is_answered(tls: bool) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        Refused("too_many", "one too many"),
-        NotYet("no boundaries yet"),
-        Unavailable("a disk is away"),
-        Stale("attempt 3 has taken over"),
-        Broken("the disk is full: /data/ä"),
+        SortRefused("too_many", "one too many"),
+        PeerNotReady("no boundaries yet"),
+        PeerUnavailable("a disk is away"),
+        StaleAttempt("attempt 3 has taken over"),
+        SortFailed("the disk is full: /data/ä"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -109,19 +109,19 @@ def test_an_error_is_raised_again(error: SortError) -> None:
 
 def test_a_special_refusal_is_a_refusal_with_its_code() -> None:
     raised = raised_by(WrongState("StartMerge cannot be in state Sorting"))
-    assert isinstance(raised, Refused)
+    assert isinstance(raised, SortRefused)
     assert (raised.code, raised.message) == ("wrong_state", "StartMerge cannot be in state Sorting")
 
 
 def test_a_fault_of_the_program_breaks_the_job_and_is_named() -> None:
     raised = raised_by(ZeroDivisionError("by nothing"))
-    assert isinstance(raised, Broken)
+    assert isinstance(raised, SortFailed)
     assert "ZeroDivisionError: by nothing" in raised.message
 
 
 def test_a_very_long_reason_still_arrives() -> None:
-    raised = raised_by(Broken("ä" * 100_000))
-    assert isinstance(raised, Broken)
+    raised = raised_by(SortFailed("ä" * 100_000))
+    assert isinstance(raised, SortFailed)
     assert raised.message.startswith("äää")
 
 
@@ -129,15 +129,15 @@ def test_nobody_there_is_unavailable() -> None:
     join = any_join()
     with control_server("Master", join) as serving:
         address = serving.address
-    with Connection(address, join) as connection, pytest.raises(Unavailable, match=address) as raised:
+    with Connection(address, join) as connection, pytest.raises(PeerUnavailable, match=address) as raised:
         connection.call(GET_JOB_STATUS, GetStatus(), TIMEOUT_S)
-    assert not isinstance(raised.value, NotYet)
+    assert not isinstance(raised.value, PeerNotReady)
 
 
 def test_a_closed_connection_is_unavailable() -> None:
     connection = Connection("127.0.0.1:1", any_join())
     connection.close()
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(PeerUnavailable, match="closed"):
         connection.call(GET_JOB_STATUS, GetStatus(), TIMEOUT_S)
 
 
@@ -146,7 +146,7 @@ def test_a_master_is_no_worker() -> None:
     with (
         control_server("Master", join) as serving,
         Connection(serving.address, join) as line,
-        pytest.raises(Refused) as refused,
+        pytest.raises(SortRefused) as refused,
     ):
         line.call(GET_WORKER_STATUS, GetStatus(), TIMEOUT_S)
     assert refused.value.code == "unknown_call"
@@ -178,11 +178,11 @@ def test_a_malformed_request_is_refused_by_the_server() -> None:
     """As from another version: what is a sample to one is a report to the other."""
     join = any_join()
     answers = [each for each in control_answers("Master", []) if each.method is not REPORT_PHASE_COMPLETE]
-    answers.append(answering(REPORT_PHASE_COMPLETE, answer_to("Acknowledged")))
+    answers.append(call_handler(REPORT_PHASE_COMPLETE, answer_to("Acknowledged")))
     serving = serve(handlers(*answers), ANYWHERE, join, 2, data=False)
     mistaken: Method[Any, Any] = Method("Master", "ReportPhaseComplete", START_MERGE.request, REPORT_PHASE_COMPLETE.answer)
     try:
-        with Connection(serving.address, join) as connection, pytest.raises(Refused) as refused:
+        with Connection(serving.address, join) as connection, pytest.raises(SortRefused) as refused:
             connection.call(mistaken, StartMerge(CALLER), TIMEOUT_S)
     finally:
         serving.stop(0)

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sort.wire.records import CROSSES
-from torpor.sort.errors import Refused
-from torpor.sort.machine.records import Goal, Stage
-from torpor.sort.machine.states import Phase
+from torpor.sort.errors import SortRefused
+from torpor.sort.machine.records import Goal, GoalStage
+from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.wire import conversion
 from torpor.sort.wire import sort_pb2 as pb
-from torpor.sort.wire.calls import METHODS, PACKAGE, Kind
+from torpor.sort.wire.calls import METHODS, PACKAGE, CallKind
 from torpor.sort.wire.conversion import PHASE_TO_WIRE, STAGE_TO_WIRE
-from torpor.sort.wire.requests import Abort, Caller
+from torpor.sort.wire.requests import Abort, WorkerRef
 
 
 @pytest.mark.parametrize(("codec", "records"), CROSSES, ids=[codec.message.__name__ for codec, _ in CROSSES])
@@ -38,38 +38,42 @@ def test_the_table_of_calls_is_the_protos() -> None:
         for method in service.methods
     }
     assert declared == {
-        (each.service, each.name, each.request.message.__name__, each.answer.message.__name__, each.kind is Kind.PART)
+        (each.service, each.name, each.request.message.__name__, each.answer.message.__name__, each.kind is CallKind.PART)
         for each in METHODS
     }
 
 
 def test_phases_and_stages_are_the_protos() -> None:
-    assert {f"PHASE_{phase.value}": PHASE_TO_WIRE[phase] for phase in Phase} | {"PHASE_UNKNOWN": 0} == dict(pb.Phase.items())
-    assert {f"STAGE_{stage.value}": STAGE_TO_WIRE[stage] for stage in Stage} | {"STAGE_UNKNOWN": 0} == dict(pb.Stage.items())
+    assert {f"PHASE_{phase.value}": PHASE_TO_WIRE[phase] for phase in WorkerPhase} | {"PHASE_UNKNOWN": 0} == dict(
+        pb.Phase.items()
+    )
+    assert {f"STAGE_{stage.value}": STAGE_TO_WIRE[stage] for stage in GoalStage} | {"STAGE_UNKNOWN": 0} == dict(
+        pb.Stage.items()
+    )
 
 
 def test_what_is_no_message_is_refused() -> None:
-    with pytest.raises(Refused, match="this is no Goal") as refused:
+    with pytest.raises(SortRefused, match="this is no Goal") as refused:
         conversion.GOAL.from_bytes(b"\xff\xff\xff")
     assert refused.value.code == "malformed"
 
 
 def test_a_stage_from_a_later_version_is_refused_and_not_guessed() -> None:
     for number in (0, 99):
-        with pytest.raises(Refused, match="this is no Goal"):
+        with pytest.raises(SortRefused, match="this is no Goal"):
             conversion.GOAL.from_bytes(pb.Goal(stage=number).SerializeToString())  # type: ignore[arg-type]
 
 
 def test_a_report_of_no_kind_is_refused() -> None:
-    with pytest.raises(Refused, match="ReportPhaseCompleteRequest"):
+    with pytest.raises(SortRefused, match="ReportPhaseCompleteRequest"):
         conversion.REPORT_PHASE_COMPLETE.from_bytes(b"")
 
 
 def test_a_reason_that_names_a_file_in_no_encoding_can_be_told() -> None:
     reason = b"/data/caf\xe9 cannot be read".decode("utf-8", "surrogateescape")
-    told = conversion.ABORT.from_bytes(conversion.ABORT.to_bytes(Abort(Caller(), reason)))
+    told = conversion.ABORT.from_bytes(conversion.ABORT.to_bytes(Abort(WorkerRef(), reason)))
     assert told.reason == "/data/caf\\udce9 cannot be read"
 
 
 def test_a_goal_without_anything_stays_without() -> None:
-    assert conversion.GOAL.from_bytes(conversion.GOAL.to_bytes(Goal(Stage.REGISTER))) == Goal(Stage.REGISTER)
+    assert conversion.GOAL.from_bytes(conversion.GOAL.to_bytes(Goal(GoalStage.REGISTER))) == Goal(GoalStage.REGISTER)

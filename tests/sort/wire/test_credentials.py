@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from torpor.sort.errors import Broken, Refused
+from torpor.sort.errors import SortFailed, SortRefused
 from torpor.sort.wire.credentials import NAME, is_loopback, load_join, make_join, save_join, split_address
 
 
@@ -52,7 +52,7 @@ def test_the_certificate_is_for_the_fixed_name_and_for_long() -> None:
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"absent\.json cannot be read") as refused:
+    with pytest.raises(SortRefused, match=r"absent\.json cannot be read") as refused:
         load_join(tmp_path / "absent.json")
     assert refused.value.code == "no_join"
 
@@ -73,19 +73,19 @@ def test_what_is_no_join_file_is_refused(tmp_path: Path, change: "object") -> No
     save_join(make_join("job", "host:5000", False), path)
     assert callable(change)
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    with pytest.raises(Refused, match="not a join file") as refused:
+    with pytest.raises(SortRefused, match="not a join file") as refused:
         load_join(path)
     assert refused.value.code == "bad_join"
 
 
 def test_torn_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "join.json").write_text('{"job": "jo')
-    with pytest.raises(Refused, match="not a join file"):
+    with pytest.raises(SortRefused, match="not a join file"):
         load_join(tmp_path / "join.json")
 
 
 def test_where_it_cannot_be_written_the_path_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match=r"absent/join\.json"):
+    with pytest.raises(SortFailed, match=r"absent/join\.json"):
         save_join(make_join("job", "host:5000", False), tmp_path / "absent" / "join.json")
 
 
@@ -117,6 +117,6 @@ def test_an_address_has_a_host_and_a_port(address: str, expected: tuple[str, int
 
 @pytest.mark.parametrize("address", ["host", ":80", "host:", "host:x", "host:-1", "host:65536", ""])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(Refused, match="HOST:PORT") as refused:
+    with pytest.raises(SortRefused, match="HOST:PORT") as refused:
         split_address(address)
     assert refused.value.code == "bad_address"

@@ -16,20 +16,20 @@ from tests.sort.wire.lines import (
     data_server,
     header,
 )
-from torpor.sort.errors import Refused, SortError, Unavailable
+from torpor.sort.errors import PeerUnavailable, SortError, SortRefused
 from torpor.sort.machine.records import Beat, PartHeader
 from torpor.sort.wire.calls import GET_JOB_STATUS, HEARTBEAT, handlers
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.credentials import Join
+from torpor.sort.wire.credentials import JoinCredentials
 from torpor.sort.wire.guard import HEADER
-from torpor.sort.wire.requests import Caller, GetStatus, Heartbeat
+from torpor.sort.wire.requests import GetStatus, Heartbeat, WorkerRef
 from torpor.sort.wire.server import serve
 from torpor.sort.wire.shuffle import send_part
 
-BEAT = Heartbeat(Caller("job", 0, 1), Beat("Sorting", 20.0))
+BEAT = Heartbeat(WorkerRef("job", 0, 1), Beat("Sorting", 20.0))
 
 
-def heartbeat(address: str, join: Join) -> None:
+def heartbeat(address: str, join: JoinCredentials) -> None:
     with Connection(address, join) as connection:
         connection.call(HEARTBEAT, BEAT, TIMEOUT_S)
 
@@ -40,7 +40,7 @@ def test_a_wrong_token_is_a_strangers(tls: bool) -> None:
     heard: list[tuple[str, object]] = []
     with control_server("Master", join, heard=heard) as serving:
         for token in ("", "wrong", join.token[:-1], join.token + "x"):
-            with pytest.raises(Refused, match="a stranger") as refused:
+            with pytest.raises(SortRefused, match="a stranger") as refused:
                 heartbeat(serving.address, replace(join, token=token))
             assert refused.value.code == "stranger"
         assert heard == []
@@ -80,7 +80,7 @@ def test_a_stranger_cannot_send_and_is_not_read() -> None:
     with (
         data_server(accept, join) as serving,
         Connection(serving.address, replace(join, token="wrong"), data=True) as connection,
-        pytest.raises(Refused, match="a stranger"),
+        pytest.raises(SortRefused, match="a stranger"),
     ):
         send_part(connection, header(10_000 << 20), endless, TIMEOUT_S)
     assert accepted == []
@@ -89,7 +89,7 @@ def test_a_stranger_cannot_send_and_is_not_read() -> None:
 
 def test_without_tls_nobody_talks_to_a_server_with_it() -> None:
     join = any_join(tls=True)
-    with control_server("Master", join) as serving, pytest.raises(Unavailable):
+    with control_server("Master", join) as serving, pytest.raises(PeerUnavailable):
         heartbeat(serving.address, replace(join, tls=False))
 
 
@@ -102,12 +102,12 @@ def test_with_tls_nobody_talks_to_a_server_without_it() -> None:
 def test_another_jobs_certificate_is_not_trusted() -> None:
     join = any_join(tls=True)
     other = replace(any_join(tls=True), token=join.token)
-    with control_server("Master", other) as serving, pytest.raises(Refused, match="certificate") as refused:
+    with control_server("Master", other) as serving, pytest.raises(SortRefused, match="certificate") as refused:
         heartbeat(serving.address, join)
     assert refused.value.code == "stranger"
 
 
-def status(address: str, join: Join) -> object:
+def status(address: str, join: JoinCredentials) -> object:
     with Connection(address, join) as connection:
         return connection.call(GET_JOB_STATUS, GetStatus(), TIMEOUT_S)
 
@@ -121,7 +121,7 @@ def test_on_the_loopback_anybody_may_ask_how_it_stands() -> None:
 def test_with_tls_only_members_may_ask_how_it_stands() -> None:
     join = any_join(tls=True)
     with control_server("Master", join) as serving:
-        with pytest.raises(Refused, match="a stranger"):
+        with pytest.raises(SortRefused, match="a stranger"):
             status(serving.address, replace(join, token=""))
         assert status(serving.address, join) == JOB_STATUS
 
@@ -131,7 +131,7 @@ def test_where_others_can_reach_it_only_members_may_ask_how_it_stands() -> None:
     serving = serve(handlers(*control_answers("Master", [])), ANYWHERE.replace("127.0.0.1", "0.0.0.0"), join, 2, data=False)
     try:
         address = serving.address.replace("0.0.0.0", "127.0.0.1")
-        with pytest.raises(Refused, match="a stranger"):
+        with pytest.raises(SortRefused, match="a stranger"):
             status(address, replace(join, token=""))
         assert status(address, join) == JOB_STATUS
     finally:

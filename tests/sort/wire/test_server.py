@@ -16,11 +16,11 @@ from tests.sort.wire.lines import (
     data_server,
     header,
 )
-from torpor.sort.errors import NotYet, Refused, Unavailable
+from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortRefused
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.wire.calls import ABORT_WORKER, GET_JOB_STATUS, GET_WORKER_STATUS, handlers
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.requests import Abort, Acknowledged, Caller, GetStatus
+from torpor.sort.wire.requests import Abort, Acknowledged, GetStatus, WorkerRef
 from torpor.sort.wire.server import WAITING_PER_THREAD, serve
 from torpor.sort.wire.shuffle import send_part
 
@@ -30,14 +30,14 @@ def test_a_port_in_use_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is in use") as refused:
+        with pytest.raises(SortRefused, match=f"port {port} of 127.0.0.1 is in use") as refused:
             serve(handlers(*control_answers("Master", [])), f"127.0.0.1:{port}", any_join(), 1, data=False)
     assert refused.value.code == "port_in_use"
 
 
 def test_two_servers_do_not_share_a_port() -> None:
     join = any_join()
-    with control_server("Master", join) as first, pytest.raises(Refused) as refused:
+    with control_server("Master", join) as first, pytest.raises(SortRefused) as refused:
         serve(handlers(*control_answers("Master", [])), first.address, join, 1, data=False)
     assert refused.value.code == "port_in_use"
 
@@ -57,7 +57,7 @@ def test_a_port_is_free_again_at_once() -> None:
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:0", "no-such-host.invalid:0"])
 def test_an_address_of_somebody_else_is_refused(listen: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(SortRefused) as refused:
         serve(handlers(*control_answers("Master", [])), listen, any_join(), 1, data=False)
     assert refused.value.code == "bad_address"
 
@@ -79,7 +79,7 @@ def test_a_flood_of_data_streams_leaves_control_alone() -> None:
     def send(connection: Connection) -> None:
         try:
             outcomes.append(send_part(connection, header(4 << 20), (bytes(1 << 20) for _ in range(4)), TIMEOUT_S))
-        except NotYet:
+        except PeerNotReady:
             outcomes.append("not yet")
             sent_away.release()
 
@@ -98,7 +98,7 @@ def test_a_flood_of_data_streams_leaves_control_alone() -> None:
         for _ in range(3):
             sent_away.acquire()
         assert caller.call(GET_WORKER_STATUS, GetStatus(), TIMEOUT_S) == OWN_STATUS
-        assert caller.call(ABORT_WORKER, Abort(Caller(), "enough"), TIMEOUT_S) == Acknowledged()
+        assert caller.call(ABORT_WORKER, Abort(WorkerRef(), "enough"), TIMEOUT_S) == Acknowledged()
         assert outcomes == ["not yet"] * 3
         freed.set()
         for sender in senders:
@@ -129,7 +129,7 @@ def test_a_stopped_server_cuts_off_what_is_under_way() -> None:
 
     join = any_join()
     with data_server(accept, join) as serving, Connection(serving.address, join, data=True) as connection:
-        with pytest.raises(Unavailable):
+        with pytest.raises(PeerUnavailable):
             send_part(connection, header(1 << 40), stalling(), TIMEOUT_S)
         serving.threads.shutdown(wait=True)
-    assert [type(error) for error in inside] == [Unavailable]
+    assert [type(error) for error in inside] == [PeerUnavailable]

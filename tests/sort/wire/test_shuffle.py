@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sort.wire.lines import TIMEOUT_S, any_join, data_line, data_server, header
-from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
+from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortError, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.credentials import save_join
@@ -96,7 +96,12 @@ def test_a_part_that_is_whole_already_is_acknowledged_unread() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [NotYet("no boundaries yet"), Stale("attempt 2 sends now"), Refused("other_job", "another"), Broken("the disk is full")],
+    [
+        PeerNotReady("no boundaries yet"),
+        StaleAttempt("attempt 2 sends now"),
+        SortRefused("other_job", "another"),
+        SortFailed("the disk is full"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_what_the_receiver_raises_the_sender_gets(error: SortError) -> None:
@@ -117,19 +122,19 @@ def test_a_sender_that_breaks_off_is_noticed_on_both_sides() -> None:
         with pytest.raises(OSError, match="the disk"):
             send_part(connection, header(10 * MESSAGE), blocks(), TIMEOUT_S)
         taking.over.wait()
-    assert [type(error) for error in taking.broke] == [Unavailable]
+    assert [type(error) for error in taking.broke] == [PeerUnavailable]
 
 
 def test_an_end_before_the_announced_bytes_is_a_break() -> None:
     taking = Taking()
-    with data_line(taking) as connection, pytest.raises(Unavailable, match="broke off 1 bytes before its end"):
+    with data_line(taking) as connection, pytest.raises(PeerUnavailable, match="broke off 1 bytes before its end"):
         send_part(connection, header(MESSAGE + 1), [bytes(MESSAGE)], TIMEOUT_S)
-    assert [type(error) for error in taking.broke] == [Unavailable]
+    assert [type(error) for error in taking.broke] == [PeerUnavailable]
 
 
 def test_more_than_the_announced_bytes_breaks() -> None:
     taking = Taking()
-    with data_line(taking) as connection, pytest.raises(Broken, match="longer than"):
+    with data_line(taking) as connection, pytest.raises(SortFailed, match="longer than"):
         send_part(connection, header(MESSAGE), [bytes(MESSAGE), b"x"], TIMEOUT_S)
     assert len(taking.blocks) == 1
 
@@ -145,10 +150,10 @@ def test_a_connection_that_is_closed_ends_its_part() -> None:
             while True:
                 yield bytes(MESSAGE)
 
-        with pytest.raises(Unavailable):
+        with pytest.raises(PeerUnavailable):
             send_part(connection, header(1 << 40), blocks(), TIMEOUT_S)
         taking.over.wait()
-    assert [type(error) for error in taking.broke] == [Unavailable]
+    assert [type(error) for error in taking.broke] == [PeerUnavailable]
 
 
 SENDS_A_BIT_AND_WAITS = """
@@ -182,7 +187,7 @@ def test_a_sender_that_is_killed_midway_is_noticed(tmp_path: Path, tls: bool) ->
             sender.kill()
             sender.wait()
         assert taking.over.wait(TIMEOUT_S)
-    assert [type(error) for error in taking.broke] == [Unavailable]
+    assert [type(error) for error in taking.broke] == [PeerUnavailable]
 
 
 def test_a_receiver_that_vanishes_midway_is_unavailable() -> None:
@@ -197,7 +202,7 @@ def test_a_receiver_that_vanishes_midway_is_unavailable() -> None:
             while True:
                 yield bytes(MESSAGE)
 
-        with pytest.raises(Unavailable):
+        with pytest.raises(PeerUnavailable):
             send_part(connection, header(1 << 40), blocks(), TIMEOUT_S)
 
 
@@ -224,9 +229,9 @@ def test_many_parts_at_once_do_not_mix() -> None:
 
 def test_a_part_for_somebody_else_is_refused() -> None:
     refuse_if_not_for(header(1), "job", 1)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(SortRefused) as refused:
         refuse_if_not_for(header(1), "another", 1)
     assert refused.value.code == "other_job"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(SortRefused) as refused:
         refuse_if_not_for(header(1), "job", 2)
     assert refused.value.code == "other_worker"

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.sort.wire.lines import ANYWHERE, TIMEOUT_S, any_join, data_server
-from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
+from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortError, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.machine.records import PartHeader, Peer
 from torpor.sort.proof import Proof
 from torpor.sort.wire.calls import handlers
-from torpor.sort.wire.credentials import Join
+from torpor.sort.wire.credentials import JoinCredentials
 from torpor.sort.wire.server import serve
-from torpor.sort.wire.shuffle import receiving, refuse_if_not_for
-from torpor.sort.worker.part_sender import Part, Sender
+from torpor.sort.wire.shuffle import part_receiver, refuse_if_not_for
+from torpor.sort.worker.part_sender import Part, PartSender
 
 PIECES = (3_000, 500)
 
@@ -85,11 +85,11 @@ class Receiver:
 class World:
     """One sender, worker 0; waits are for something to be so, and end a test that hangs."""
 
-    def __init__(self, join: Join, source: Memory, streams: int) -> None:
+    def __init__(self, join: JoinCredentials, source: Memory, streams: int) -> None:
         self.join = join
         self._moved = threading.Condition()
         self.failures: list[SortError] = []
-        self.sender = Sender(
+        self.sender = PartSender(
             job="job",
             index=0,
             attempt=3,
@@ -125,7 +125,7 @@ class World:
 
 
 @contextmanager
-def sending(source: Memory | None = None, *, streams: int = 4, join: Join | None = None) -> Iterator[World]:
+def sending(source: Memory | None = None, *, streams: int = 4, join: JoinCredentials | None = None) -> Iterator[World]:
     world = World(join or any_join(), source or Memory(), streams)
     try:
         yield world
@@ -200,7 +200,7 @@ def test_what_is_queued_or_under_way_is_not_sent_twice() -> None:
 
 
 def test_not_yet_waits_and_uses_up_no_retries() -> None:
-    receiver = Receiver(first=[raising(NotYet("no boundaries yet"))] * 4)
+    receiver = Receiver(first=[raising(PeerNotReady("no boundaries yet"))] * 4)
     with sending(streams=1) as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
         world.sender.want([(1, 1)])
@@ -211,7 +211,7 @@ def test_not_yet_waits_and_uses_up_no_retries() -> None:
 
 
 def test_a_part_that_breaks_off_is_sent_again() -> None:
-    receiver = Receiver(first=[raising(Unavailable("the sender has gone away"))] * 2)
+    receiver = Receiver(first=[raising(PeerUnavailable("the sender has gone away"))] * 2)
     with sending(streams=1) as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
         world.sender.want([(1, 1)])
@@ -229,7 +229,7 @@ def test_a_receiver_that_vanished_is_found_again_at_its_address() -> None:
         world.sender.peers((peer(address),))
         world.sender.want([(1, 1)])
         world.wait_until(lambda: world.sender.counters.retries >= 2)
-        again = serve(handlers(receiving(receiver)), address, world.join, 2, data=True)
+        again = serve(handlers(part_receiver(receiver)), address, world.join, 2, data=True)
         try:
             world.delivered([(1, 1)])
         finally:
@@ -279,7 +279,7 @@ def test_another_worker_of_the_same_job_at_the_old_address_is_no_failure() -> No
 
 @pytest.mark.parametrize(
     "error",
-    [Stale("attempt 4 sends now"), Broken("the disk is full"), Refused("wrong_state", "Failed")],
+    [StaleAttempt("attempt 4 sends now"), SortFailed("the disk is full"), SortRefused("wrong_state", "Failed")],
     ids=lambda error: type(error).__name__,
 )
 def test_what_trying_again_cannot_help_is_told_once(error: SortError) -> None:
@@ -296,14 +296,16 @@ def test_what_trying_again_cannot_help_is_told_once(error: SortError) -> None:
     assert receiver.asked == Counter({1: 1, 2: 1})
 
 
-@pytest.mark.parametrize("error", [Broken("run.00003 cannot be read"), ValueError("a fault of ours")], ids=["broken", "fault"])
+@pytest.mark.parametrize(
+    "error", [SortFailed("run.00003 cannot be read"), ValueError("a fault of ours")], ids=["broken", "fault"]
+)
 def test_a_run_that_cannot_be_read_is_told(error: Exception) -> None:
     receiver = Receiver()
     with sending(Memory(error=error)) as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
         world.sender.want([(1, 1)])
         world.wait_until(lambda: world.failures)
-    assert isinstance(world.failures[0], Broken)
+    assert isinstance(world.failures[0], SortFailed)
     assert str(error) in world.failures[0].message
     assert receiver.headers == []
 

@@ -8,7 +8,7 @@ import typer
 from torpor.cli.output.console import show_bytes
 
 
-class Shell(StrEnum):
+class CompletionShell(StrEnum):
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
@@ -16,7 +16,7 @@ class Shell(StrEnum):
 
 # Where there is nothing to offer each of them falls back on the names of files.
 SCRIPTS = {
-    Shell.BASH: """\
+    CompletionShell.BASH: """\
 # eval "$(torpor completion bash)" in ~/.bashrc
 _torpor() {
     local word
@@ -27,7 +27,7 @@ _torpor() {
 }
 complete -o default -F _torpor torpor
 """,
-    Shell.ZSH: """\
+    CompletionShell.ZSH: """\
 #compdef torpor
 # eval "$(torpor completion zsh)" in ~/.zshrc after compinit, or as a file _torpor in a folder of $fpath
 _torpor() {
@@ -48,7 +48,7 @@ else
     compdef _torpor torpor
 fi
 """,
-    Shell.FISH: """\
+    CompletionShell.FISH: """\
 # torpor completion fish > ~/.config/fish/completions/torpor.fish
 function __torpor_complete
     set -l before (commandline --tokenize --cut-at-cursor --current-process)
@@ -68,7 +68,7 @@ complete --command torpor --no-files --arguments '(__torpor_complete)'
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
+    shell: Annotated[CompletionShell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
 ) -> None:
     """Print what makes your shell complete our words."""
     show_bytes(SCRIPTS[shell].encode())

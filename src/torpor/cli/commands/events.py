@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torpor.cli.completer import workspace_names
-from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.cli.options import Json
 from torpor.cli.output.console import say, show_json_line, show_line
 from torpor.cli.target import api_here
 
 if TYPE_CHECKING:
-    from torpor.cli.client import Api, Record
+    from torpor.cli.client import ApiClient, Record
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
@@ -52,7 +52,7 @@ def events(
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def follow(api: "Api", name: str | None, since: str | None) -> "Iterator[Record]":
+def follow(api: "ApiClient", name: str | None, since: str | None) -> "Iterator[Record]":
     """Every event but heartbeats; whenever the connection is lost, from where it was on."""
     is_connected = False
     pause_s = FIRST_PAUSE_S
@@ -66,7 +66,7 @@ def follow(api: "Api", name: str | None, since: str | None) -> "Iterator[Record]
                     name = event["workspace"]["id"]
                 if event["event"] != "heartbeat":
                     yield event
-        except Ended as ended:
+        except CommandError as ended:
             # What fails at once is said; who has followed for a while would rather wait.
             if not is_connected or ended.code not in PASSING:
                 raise

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torpor.cli.commands.logs_and_open import shell_code
-from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.cli.options import Json, Name, NoWake
 from torpor.cli.output.console import say, show_json
 from torpor.cli.target import api_here
-from torpor.cli.terminal import Gone, Raw, read_some, signals, size, standard_input
+from torpor.cli.terminal import RawMode, TerminationSignal, read_some, signals, size, standard_input
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -69,7 +69,7 @@ class _Execution:
         self._has_terminal = has_terminal
         self._heard, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
-        self._listener = _Listener(line, name, self._bell, written)
+        self._listener = _ExecReceiver(line, name, self._bell, written)
         self._sent = 0
         self._interrupts = 0
 
@@ -80,7 +80,7 @@ class _Execution:
         listener = self._listener
         has_left = False
         try:
-            with signals(self._bell, signal.SIGINT) as came, Raw(self._stdin if self._has_terminal else -1) as raw:
+            with signals(self._bell, signal.SIGINT) as came, RawMode(self._stdin if self._has_terminal else -1) as raw:
                 try:
                     with contextlib.suppress(ConnectionClosed):
                         self._line.send(json.dumps(start))
@@ -90,7 +90,7 @@ class _Execution:
                     self._line.close()
                     if listener.ident is not None:
                         listener.join(LAST_WORDS_S)
-        except Gone as gone:
+        except TerminationSignal as gone:
             return -gone.number
         finally:
             if not listener.is_alive():
@@ -104,7 +104,7 @@ class _Execution:
             raise _cut_off(self._line, self._name)
         return listener.exit_code
 
-    def _speak(self, came: "set[int]", raw: Raw) -> bool:
+    def _speak(self, came: "set[int]", raw: RawMode) -> bool:
         """Until there is nothing more to hear; whether the user has left before that."""
         if self._stdin < 0:
             self._end_input()
@@ -125,7 +125,7 @@ class _Execution:
                     self._stdin = -1
         return False
 
-    def _pass_on(self, came: "set[int]", raw: Raw) -> bool:
+    def _pass_on(self, came: "set[int]", raw: RawMode) -> bool:
         """The signals that came; False once the user wants to leave."""
         numbers = set(came)
         came.difference_update(numbers)
@@ -148,7 +148,7 @@ class _Execution:
         return WINDOW - (self._sent - self._listener.taken)
 
 
-class _Listener(threading.Thread):
+class _ExecReceiver(threading.Thread):
     """Writes what comes from there; rings when input was taken, and when there is nothing more."""
 
     def __init__(self, line: "ClientConnection", name: str, bell: int, written: dict[int, bytearray] | None) -> None:
@@ -206,9 +206,9 @@ class _Listener(threading.Thread):
             os.write(self._bell, b".")
 
 
-def _cut_off(line: "ClientConnection", name: str) -> Ended:
+def _cut_off(line: "ClientConnection", name: str) -> CommandError:
     said = line.close_reason or "no reason was given"
-    return Ended(
+    return CommandError(
         ExitCode.UNREACHABLE,
         f"the command in {name} was cut off: {said}",
         code="exec_closed",

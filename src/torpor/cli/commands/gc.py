@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.cli.options import Json
 from torpor.cli.output.console import console, say, show, show_json
 from torpor.cli.target import api_here
 
 if TYPE_CHECKING:
-    from torpor.cli.client import Api, Record
+    from torpor.cli.client import ApiClient, Record
 
 POLL_S = 0.25
 DOING = "collecting archives that nobody needs"
@@ -34,7 +34,7 @@ def gc(
     with api_here() as api:
         if dry_run:
             preview = api.gc_preview()
-            show_json(preview) if as_json else show(render.collection(preview, datetime.now(UTC)))
+            show_json(preview) if as_json else show(render.gc_preview(preview, datetime.now(UTC)))
             return
         requested = api.gc_request()
         try:
@@ -42,12 +42,12 @@ def gc(
                 report = wait_for_report(api, requested, timeout_s=timeout)
         except KeyboardInterrupt:
             advice = "the collection goes on; `torpor gc --dry-run` shows what came of it"
-            raise Ended(ExitCode.INTERRUPTED, "no longer waiting", code="interrupted", advice=advice) from None
-    show_json(report) if as_json else show(render.collected(report))
+            raise CommandError(ExitCode.INTERRUPTED, "no longer waiting", code="interrupted", advice=advice) from None
+    show_json(report) if as_json else show(render.gc_report(report))
 
 
 def wait_for_report(
-    api: "Api",
+    api: "ApiClient",
     requested: "Record",
     *,
     timeout_s: float,
@@ -62,7 +62,7 @@ def wait_for_report(
         if _answers(standing["report"], asked_at):
             return dict(standing["report"])
         if _answers(standing["skipped"], asked_at):
-            raise Ended(
+            raise CommandError(
                 ExitCode.REFUSED,
                 f"the collection did not come to its end: {standing['skipped']['skipped']}",
                 code="collection_skipped",
@@ -70,7 +70,7 @@ def wait_for_report(
                 context={"report": standing["skipped"]},
             )
         if clock() - began >= timeout_s:
-            raise Ended(
+            raise CommandError(
                 ExitCode.TIMED_OUT,
                 f"no collection had come to its end after {timeout_s:g} s",
                 code="wait_timed_out",

@@ -12,7 +12,7 @@ from torpor.cli.output.console import show, show_json, show_line
 from torpor.cli.target import api_here
 
 if TYPE_CHECKING:
-    from torpor.cli.client import Api
+    from torpor.cli.client import ApiClient
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 ALL = "all"
@@ -53,7 +53,7 @@ def seconds_of(duration: str) -> float:
     return float(found[1]) * UNITS_S[found[2]]
 
 
-def _begin(api: "Api", name: str, reason: str, seconds: float, *, as_json: bool) -> None:
+def _begin(api: "ApiClient", name: str, reason: str, seconds: float, *, as_json: bool) -> None:
     lease = api.hold(name, reason, seconds)
     if as_json:
         show_json(lease)
@@ -63,7 +63,7 @@ def _begin(api: "Api", name: str, reason: str, seconds: float, *, as_json: bool)
     )
 
 
-def _list(api: "Api", name: str, *, as_json: bool) -> None:
+def _list(api: "ApiClient", name: str, *, as_json: bool) -> None:
     items = api.holds(name)
     if as_json:
         show_json({"items": items})
@@ -73,7 +73,7 @@ def _list(api: "Api", name: str, *, as_json: bool) -> None:
     show(render.holds(items, datetime.now(UTC)))
 
 
-def _end(api: "Api", name: str, lease_id: str, *, as_json: bool) -> None:
+def _end(api: "ApiClient", name: str, lease_id: str, *, as_json: bool) -> None:
     api.end_holds(name, None if lease_id == ALL else lease_id)
     left = api.holds(name)
     if as_json:

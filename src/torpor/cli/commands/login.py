@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torpor.cli.exit_codes import Ended, usage
+from torpor.cli.exit_codes import CommandError, usage
 from torpor.cli.options import Json
 from torpor.cli.output.console import say, show_json, show_line
-from torpor.cli.prompts import read_secret, read_word
-from torpor.cli.target import Login, forget_login, store_login, stored_login
+from torpor.cli.prompts import prompt_text, read_secret
+from torpor.cli.target import StoredLogin, forget_login, store_login, stored_login
 
 if TYPE_CHECKING:
-    from torpor.cli.client import Api
+    from torpor.cli.client import ApiClient
 
 FROM_STDIN = "-"
 
@@ -33,22 +33,22 @@ def login(
     as_json: Json = False,
 ) -> None:
     """Sign in to a Torpor, for every later command of this user."""
-    from torpor.cli.client import Api
+    from torpor.cli.client import ApiClient
 
     if username is not None and token is not None:
         raise usage("--username and --token are two different ways", "a token knows whose it is: leave --username out")
     url = url.rstrip("/")
     if token is not None:
         token = read_secret("Token: ") if token == FROM_STDIN else token
-        with Api(url, token) as api:
-            made = Login(url, token, api.me()["username"])
+        with ApiClient(url, token) as api:
+            made = StoredLogin(url, token, api.me()["username"])
     else:
-        with Api(url, None) as api:
+        with ApiClient(url, None) as api:
             made = _with_password(api, url, username)
     former = _former()
     try:
         path = store_login(made, os.environ)
-    except Ended:
+    except CommandError:
         _revoke(made)
         raise
     if former is not None and former.token != made.token:
@@ -76,8 +76,8 @@ def logout(as_json: Json = False) -> None:
         show_line(f"signed out of {stored.url}")
 
 
-def _with_password(api: "Api", url: str, username: str | None) -> Login:
-    name = username or read_word("User name: ")
+def _with_password(api: "ApiClient", url: str, username: str | None) -> StoredLogin:
+    name = username or prompt_text("User name: ")
     if not api.sign_in_ways()["password"]:
         raise usage("this Torpor knows no passwords", f"make a token at {url} and say `torpor login {url} --token -`")
     api.sign_in(name, read_secret(f"Password of {name}: "))
@@ -88,32 +88,32 @@ def _with_password(api: "Api", url: str, username: str | None) -> Login:
         # A session is for browsers; it has done its work.
         try:
             api.sign_out()
-        except Ended as ended:
+        except CommandError as ended:
             say(f"torpor: {ended.what}")
-    return Login(url, made["token"], me["username"], made["id"])
+    return StoredLogin(url, made["token"], me["username"], made["id"])
 
 
 def _scopes(me: "dict[str, object]") -> list[str]:
     return ["read", "use", "manage", "account", *(["admin"] if me["is_admin"] else [])]
 
 
-def _former() -> Login | None:
+def _former() -> StoredLogin | None:
     try:
         return stored_login(os.environ)
-    except Ended:
+    except CommandError:
         return None
 
 
-def _revoke(stored: Login) -> bool:
+def _revoke(stored: StoredLogin) -> bool:
     """Whether it is no longer good; somebody who brought their own token keeps it."""
-    from torpor.cli.client import Api
+    from torpor.cli.client import ApiClient
 
     if stored.token_id is None:
         return False
     try:
-        with Api(stored.url, stored.token) as api:
+        with ApiClient(stored.url, stored.token) as api:
             api.revoke_token(stored.token_id)
-    except Ended as ended:
+    except CommandError as ended:
         if ended.code in ("unauthorized", "not_found"):
             return True
         say(f"torpor: the token could not be revoked: {ended.what} (it is forgotten here; revoke it at {stored.url})")

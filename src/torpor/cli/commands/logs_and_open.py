@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.exit_codes import CommandError, ExitCode, usage
 from torpor.cli.options import Json, Name
 from torpor.cli.output.console import say, show_bytes, show_json, show_line, show_text
 from torpor.cli.target import api_here
@@ -46,7 +46,7 @@ def open_(
     with api_here() as api:
         url = api.workspace(name).get("url")
     if not url:
-        raise Ended(
+        raise CommandError(
             ExitCode.REFUSED, f"{name} has no address", code="no_url", advice=f"`torpor explain {name}` says how it stands"
         )
     url = at_port(url, port)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.exit_codes import CommandError, ExitCode, usage
 from torpor.cli.options import Data, Json
 from torpor.cli.output.console import show as show_text
 from torpor.cli.output.console import show_bytes, show_json, show_line
@@ -84,9 +84,9 @@ def down(
     place = settings_here(data=data).data
     pid = running_pid(place)
     if pid is None:
-        raise Ended(ExitCode.REFUSED, f"torpor is not up in {place}", code="not_up", advice="`torpor up` starts it")
+        raise CommandError(ExitCode.REFUSED, f"torpor is not up in {place}", code="not_up", advice="`torpor up` starts it")
     if not is_torpor(argv_of(pid)):
-        raise Ended(
+        raise CommandError(
             ExitCode.REFUSED,
             f"process {pid}, which holds {place}, does not look like `torpor up`, and was left alone",
             code="not_torpor",
@@ -96,7 +96,7 @@ def down(
     deadline = time.monotonic() + timeout
     while running_pid(place) is not None:
         if time.monotonic() >= deadline:
-            raise Ended(
+            raise CommandError(
                 ExitCode.TIMED_OUT,
                 f"torpor (process {pid}) was told to stop and has not ended after {timeout:g} s",
                 code="wait_timed_out",
@@ -190,7 +190,9 @@ def _detach(data: Path, options: list[str], *, as_json: bool) -> None:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         what = f"the data directory {data} cannot be used: {error.strerror}"
-        raise Ended(ExitCode.REFUSED, what, code="bad_data", advice="choose another with --data or TORPOR_DATA") from None
+        raise CommandError(
+            ExitCode.REFUSED, what, code="bad_data", advice="choose another with --data or TORPOR_DATA"
+        ) from None
     began_at = os.fstat(descriptor).st_size
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "torpor", "up", *options],
@@ -219,7 +221,7 @@ def _ready_line(process: "subprocess.Popen[bytes]", log: Path, began_at: int) ->
         ready = next((line for line in lines if READY in line), None)
         if code is not None:
             what = f"torpor ended before it was ready (exit code {code}); the last it said was:"
-            raise Ended(
+            raise CommandError(
                 ExitCode(code) if code in list(ExitCode)[1:] else ExitCode.REFUSED,
                 what,
                 code="not_ready",
@@ -229,7 +231,7 @@ def _ready_line(process: "subprocess.Popen[bytes]", log: Path, began_at: int) ->
             return ready
         if time.monotonic() >= deadline:
             what = f"torpor was not ready after {READY_TIMEOUT_S:g} s and was stopped; the last it said was:"
-            raise Ended(
+            raise CommandError(
                 ExitCode.TIMED_OUT, what, code="wait_timed_out", advice=f"all of it is in {log}", more=lines[-LAST_LINES:]
             )
         time.sleep(POLL_S)

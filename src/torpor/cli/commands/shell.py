@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from torpor.cli.commands.logs_and_open import shell_code
-from torpor.cli.escape_keys import Screen, Typed
-from torpor.cli.exit_codes import Ended, ExitCode
+from torpor.cli.escape_keys import KeyFilter, TerminalModes
+from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.cli.options import Name, NoWake
 from torpor.cli.output.wording import sleep_line
 from torpor.cli.target import api_here
-from torpor.cli.terminal import Gone, Raw, read_some, signals, size, standard_input
+from torpor.cli.terminal import RawMode, TerminationSignal, read_some, signals, size, standard_input
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -41,21 +41,21 @@ def shell(name: Name, no_wake: NoWake = False) -> None:
     with api_here() as api:
         line = api.shell(name, *size(), wake=not no_wake)
         try:
-            code = converse(line, name)
-        except Gone as gone:
+            code = run_shell_session(line, name)
+        except TerminationSignal as gone:
             code = -gone.number
     raise typer.Exit(shell_code(code))
 
 
-def converse(line: "ClientConnection", name: str) -> int:
+def run_shell_session(line: "ClientConnection", name: str) -> int:
     """From here to there and back until it ends: the exit code of the shell there; Ended when it has none."""
     heard, bell = os.pipe()
     os.set_blocking(bell, False)
-    screen, typed = Screen(), Typed()
-    listener = _Listener(line, name, screen, bell)
+    screen, typed = TerminalModes(), KeyFilter()
+    listener = _ShellReceiver(line, name, screen, bell)
     descriptor = standard_input()
     try:
-        with signals(bell) as came, Raw(descriptor) as raw:
+        with signals(bell) as came, RawMode(descriptor) as raw:
             listener.start()
             try:
                 _speak(line, listener, descriptor, heard, came, typed, raw)
@@ -73,10 +73,10 @@ def converse(line: "ClientConnection", name: str) -> int:
     raise _how_it_ended(line, name, has_left=typed.is_leaving)
 
 
-class _Listener(threading.Thread):
+class _ShellReceiver(threading.Thread):
     """Shows what comes from there; rings when there is nothing more."""
 
-    def __init__(self, line: "ClientConnection", name: str, screen: Screen, bell: int) -> None:
+    def __init__(self, line: "ClientConnection", name: str, screen: TerminalModes, bell: int) -> None:
         super().__init__(daemon=True)
         self._line, self._name, self._screen, self._bell = line, name, screen, bell
         self._has_told = False
@@ -117,12 +117,12 @@ class _Listener(threading.Thread):
 
 def _speak(
     line: "ClientConnection",
-    listener: _Listener,
+    listener: _ShellReceiver,
     descriptor: int,
     heard: int,
     came: "set[int]",
-    typed: Typed,
-    raw: Raw,
+    typed: KeyFilter,
+    raw: RawMode,
 ) -> None:
     """Until there is nobody who listens, or somebody leaves."""
     from websockets.exceptions import ConnectionClosed
@@ -159,9 +159,9 @@ def _speak(
                     line.send(passed)
 
 
-def _how_it_ended(line: "ClientConnection", name: str, *, has_left: bool) -> Ended:
+def _how_it_ended(line: "ClientConnection", name: str, *, has_left: bool) -> CommandError:
     if has_left:
-        return Ended(
+        return CommandError(
             ExitCode.INTERRUPTED,
             f"left {name}, and what ran in this terminal was told to end",
             code="left",
@@ -172,7 +172,7 @@ def _how_it_ended(line: "ClientConnection", name: str, *, has_left: bool) -> End
         with contextlib.suppress(OSError):
             _write(b"\r\n")
     said = line.close_reason or "nothing was said about why"
-    return Ended(
+    return CommandError(
         ExitCode.UNREACHABLE,
         f"the terminal in {name} was closed: {said}",
         code="shell_closed",

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torpor.cli.completer import template_names
-from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.exit_codes import CommandError, ExitCode, usage
 from torpor.cli.options import Json, Name, Timeout, Wait
 from torpor.cli.output.console import say, show_json, show_line
 from torpor.cli.prompts import confirm
 from torpor.cli.target import api_here
 
 if TYPE_CHECKING:
-    from torpor.cli.client import Api, Record
+    from torpor.cli.client import ApiClient, Record
 
 
 def create(
@@ -125,7 +125,7 @@ def _wish(name: str, desired_state: str, *, wait: bool, timeout_s: float | None,
 
 
 def _conclude(
-    api: "Api", workspace: "Record", *, wait: bool, timeout_s: float | None, as_json: bool, is_recovery: bool = False
+    api: "ApiClient", workspace: "Record", *, wait: bool, timeout_s: float | None, as_json: bool, is_recovery: bool = False
 ) -> None:
     """The wish was accepted: wait for it if asked to, and say how it stands."""
     from torpor.cli.output.wording import reached_line, wish_line
@@ -133,16 +133,16 @@ def _conclude(
     if not wait:
         show_json(workspace) if as_json else show_line(wish_line(workspace))
         return
-    from torpor.cli.output.progress import following
-    from torpor.cli.wait import wait_for, wished
+    from torpor.cli.output.progress import wait_progress
+    from torpor.cli.wait import pending_wish, wait_for
 
-    wish = wished(workspace, is_recovery=is_recovery)
+    wish = pending_wish(workspace, is_recovery=is_recovery)
     try:
-        with following() as follow:
+        with wait_progress() as follow:
             reached = wait_for(api, workspace, wish, follow=follow, timeout_s=timeout_s)
     except KeyboardInterrupt:
         advice = f"{wish.desired_state} is still wished; `torpor show {wish.name}` says how far it is"
-        raise Ended(ExitCode.INTERRUPTED, "no longer waiting", code="interrupted", advice=advice) from None
+        raise CommandError(ExitCode.INTERRUPTED, "no longer waiting", code="interrupted", advice=advice) from None
     if as_json:
         # What is gone altogether is told as it was last seen, in the phase it has reached.
         show_json(reached if reached is not None else {**workspace, "phase": "DELETED", "operation": "NONE"})

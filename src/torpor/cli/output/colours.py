@@ -10,8 +10,8 @@ from rich.spinner import Spinner
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from torpor.cli.output.plain import fitting
-from torpor.cli.output.shapes import Drawn, Facts, Group, Table, Text, text
+from torpor.cli.output.plain import fit_to_width
+from torpor.cli.output.shapes import DescriptionList, Drawn, Group, Table, Text, text
 from torpor.cli.output.wording import change_line
 
 BAR_WIDTH = 30
@@ -23,8 +23,8 @@ def coloured(drawn: Drawn, width: int) -> RenderableType:
         case Text():
             return _text(drawn)
         case Table():
-            return _table(fitting(drawn, width))
-        case Facts():
+            return _table(fit_to_width(drawn, width))
+        case DescriptionList():
             return _facts(drawn)
         case Group():
             return RichGroup(*[coloured(part, width) for part in drawn.parts])
@@ -62,7 +62,7 @@ def _table(table: Table) -> RichTable:
     return drawn
 
 
-def _facts(facts: Facts) -> RichTable:
+def _facts(facts: DescriptionList) -> RichTable:
     drawn = RichTable.grid(padding=PADDING)
     drawn.add_column(no_wrap=True)
     drawn.add_column(overflow="fold")

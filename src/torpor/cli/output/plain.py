@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import assert_never
 
-from torpor.cli.output.shapes import Drawn, Facts, Group, Table, Text, text
+from torpor.cli.output.shapes import DescriptionList, Drawn, Group, Table, Text, text
 
 GAP = "  "
 
@@ -14,7 +14,7 @@ def to_text(drawn: Drawn) -> str:
     return "".join(f"{line.rstrip()}\n" for line in _lines(drawn))
 
 
-def fitting(table: Table, width: int) -> Table:
+def fit_to_width(table: Table, width: int) -> Table:
     """Without the columns that may go and for which there is no room."""
     while natural_width(table) > width and any(column.may_go for column in table.columns):
         goes = max(range(len(table.columns)), key=lambda index: table.columns[index].may_go)
@@ -40,7 +40,7 @@ def _lines(drawn: Drawn) -> Sequence[str]:
             return _split(drawn)
         case Table():
             return _aligned([_header(drawn), *drawn.rows], [column.is_right for column in drawn.columns])
-        case Facts():
+        case DescriptionList():
             return _aligned(drawn.rows, [False, False])
         case Group():
             return [line for part in drawn.parts for line in _lines(part)]

@@ -14,9 +14,9 @@ REFRESH_PER_SECOND = 10
 
 
 @contextlib.contextmanager
-def following() -> Iterator[Callable[[Record], None]]:
+def wait_progress() -> Iterator[Callable[[Record], None]]:
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _ProgressLines()
         return
     from rich.live import Live
     from rich.spinner import Spinner
@@ -28,7 +28,7 @@ def following() -> Iterator[Callable[[Record], None]]:
         yield lambda workspace: live.update(progress_line(workspace, spinner))
 
 
-class _Lines:
+class _ProgressLines:
     def __init__(self) -> None:
         self._last = ""
 

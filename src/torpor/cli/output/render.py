@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from torpor.cli.output.shapes import Column, Drawn, Facts, Group, Table, Text, facts, line, table, text
+from torpor.cli.output.shapes import Column, DescriptionList, Drawn, Group, Table, Text, facts, line, table, text
 from torpor.cli.output.wording import (
     ago,
-    awaits_space,
     duration,
+    error_words,
     escaped_line,
     outage_words,
     size,
     sleep_words,
     standing_words,
     times,
-    trouble_words,
+    waits_for_disk,
 )
 
 Record = Mapping[str, Any]
@@ -179,7 +179,7 @@ def holds(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def collection(preview: Record, now: datetime) -> Drawn:
+def gc_preview(preview: Record, now: datetime) -> Drawn:
     """What a collection would do."""
     parts: list[Drawn] = []
     if preview["items"]:
@@ -206,13 +206,13 @@ def collection(preview: Record, now: datetime) -> Drawn:
         ("kept", text(f"{sum(preview['kept'].values())}{f' ({kept})' if kept else ''}")),
         ("last collection", text(ago(preview["last"]["ran_at"], now))),
     ]
-    parts += [facts(told), *_strangers(preview)]
+    parts += [facts(told), *_mismatches(preview)]
     if preview["would_skip"]:
         parts.append(text(f"A collection would touch nothing just now: {preview['would_skip']}", "yellow"))
     return Group(tuple(parts))
 
 
-def collected(report: Record) -> Drawn:
+def gc_report(report: Record) -> Drawn:
     """What a collection did."""
     told = [
         ("removed", text(f"{report['removed']} ({size(report['freed_bytes'])})" if report["removed"] else "0")),
@@ -220,10 +220,10 @@ def collected(report: Record) -> Drawn:
         ("kept", text(report["kept"])),
     ]
     failed = [text(f"{key} could not be collected: {why}", "yellow") for key, why in report["failed"].items()]
-    return Group((facts(told), *failed, *_strangers(report)))
+    return Group((facts(told), *failed, *_mismatches(report)))
 
 
-def _strangers(told: Record) -> Iterable[Text]:
+def _mismatches(told: Record) -> Iterable[Text]:
     for name, means in (
         ("unknown", "in the store that the database does not know; they are never removed"),
         ("left_over", "in the store that an operation left behind; after the grace period they go"),
@@ -288,7 +288,7 @@ def findings(items: Sequence[Record]) -> Drawn:
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _error(error: Record, now: datetime) -> Facts:
+def _error(error: Record, now: datetime) -> DescriptionList:
     during = error["operation"] if error["operation"] != "NONE" else None
     told = [
         ("  reason", text(error["reason"], "red")),
@@ -335,17 +335,17 @@ def _before_sleep(item: Record) -> list[tuple[str, Text]]:
 
 def _under_way(item: Record) -> Text:
     words = standing_words(item).partition(", ")[2]
-    if awaits_space(item):
-        return text(f"waits for free disk space ({trouble_words(item)})", "yellow")
+    if waits_for_disk(item):
+        return text(f"waits for free disk space ({error_words(item)})", "yellow")
     if item.get("runs_before_sleep"):
         words += ": its before_sleep command runs"
-    trouble = trouble_words(item) if item["operation"] != "NONE" or outage_words(item) else ""
+    trouble = error_words(item) if item["operation"] != "NONE" or outage_words(item) else ""
     return text(f"{words} ({trouble})" if words and trouble else trouble or words or None)
 
 
 def _briefly(item: Record, now: datetime) -> str | None:
     """What is under way, or why nothing is: `STARTING 40 %, ActionFailed`; or that it is stopped soon."""
-    if awaits_space(item):
+    if waits_for_disk(item):
         return "waits for disk space"
     operation = standing_words(item).partition(", ")[2]
     told = (operation, item["error"]["reason"] if item["error"] else "", sleep_words(item.get("sleeps_at"), now))

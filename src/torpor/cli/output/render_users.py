@@ -79,7 +79,7 @@ def shares(items: Sequence[Record], name: str) -> Drawn:
 def limits(told: Record) -> Drawn:
     return facts(
         [
-            ("you run", text(f"{told['running_mine']} of {told['max_running_per_user']}", _room(told))),
+            ("you run", text(f"{told['running_mine']} of {told['max_running_per_user']}", _limit_style(told))),
             ("these", text("\n".join(told["running"]) or None)),
             ("all together", text(f"at most {told['max_running_global']}")),
         ]
@@ -128,5 +128,5 @@ def _value(value: object) -> str:
             return str(value)
 
 
-def _room(told: Record) -> str:
+def _limit_style(told: Record) -> str:
     return "yellow" if told["running_mine"] >= told["max_running_per_user"] else "green"

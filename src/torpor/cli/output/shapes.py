@@ -12,7 +12,7 @@ from torpor.cli.output.wording import NOTHING, escaped
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StyledText:
     text: str
     style: str = ""
 
@@ -21,7 +21,7 @@ class Piece:
 class Text:
     """May have several lines."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StyledText, ...]
 
     @property
     def plain(self) -> str:
@@ -43,7 +43,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DescriptionList:
     """Names and what they are, aligned."""
 
     rows: tuple[tuple[Text, Text], ...]
@@ -56,16 +56,16 @@ class Group:
     parts: "tuple[Drawn, ...]"
 
 
-Drawn: TypeAlias = Text | Table | Facts | Group
+Drawn: TypeAlias = Text | Table | DescriptionList | Group
 
 
 def text(value: object, style: str = "") -> Text:
     """Any value, `-` for none; control characters in it are escaped."""
-    return Text((Piece(NOTHING, "dim"),)) if value is None else Text((Piece(escaped(value), style),))
+    return Text((StyledText(NOTHING, "dim"),)) if value is None else Text((StyledText(escaped(value), style),))
 
 
 def line(*parts: Text | str) -> Text:
-    pieces = [(Piece(escaped(part)),) if isinstance(part, str) else part.pieces for part in parts]
+    pieces = [(StyledText(escaped(part)),) if isinstance(part, str) else part.pieces for part in parts]
     return Text(tuple(piece for some in pieces for piece in some))
 
 
@@ -74,5 +74,5 @@ def table(columns: Sequence[Column | str], rows: Sequence[Sequence[Text]]) -> Ta
     return Table(named, tuple(tuple(row) for row in rows))
 
 
-def facts(rows: Sequence[tuple[str, Text]], *, indent: int = 0) -> Facts:
-    return Facts(tuple((text(" " * indent + name, "" if indent else "dim"), value) for name, value in rows))
+def facts(rows: Sequence[tuple[str, Text]], *, indent: int = 0) -> DescriptionList:
+    return DescriptionList(tuple((text(" " * indent + name, "" if indent else "dim"), value) for name, value in rows))

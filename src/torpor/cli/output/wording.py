@@ -95,11 +95,11 @@ def standing_words(workspace: Mapping[str, Any]) -> str:
     return str(words)
 
 
-def trouble_words(workspace: Mapping[str, Any]) -> str:
+def error_words(workspace: Mapping[str, Any]) -> str:
     """What went wrong and is tried again, or stands; empty when nothing did."""
     if outage := outage_words(workspace):
         return outage
-    if awaits_space(workspace):
+    if waits_for_disk(workspace):
         message = workspace["conditions"]["policy.healthy"]["message"]
         return escaped_line(f"{DISK_LOW}: {message}; it goes on by itself when there is enough")
     error = workspace["error"]
@@ -117,14 +117,14 @@ def outage_words(workspace: Mapping[str, Any]) -> str:
     return escaped_line(f"{healthy['message']}; it is tried again")
 
 
-def awaits_space(workspace: Mapping[str, Any]) -> bool:
+def waits_for_disk(workspace: Mapping[str, Any]) -> bool:
     """It is neither started nor restored, because the disk of the homes has too little free space."""
     healthy = workspace["conditions"].get("policy.healthy")
     return bool(healthy) and healthy["status"] == "True" and healthy["reason"] == DISK_LOW
 
 
 def change_line(workspace: Mapping[str, Any]) -> str:
-    trouble = trouble_words(workspace)
+    trouble = error_words(workspace)
     return f"{workspace['name']}: {standing_words(workspace)}" + (f" ({trouble})" if trouble else "")
 
 

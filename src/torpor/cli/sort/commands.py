@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.exit_codes import CommandError, ExitCode, usage
 from torpor.cli.options import Json
 from torpor.cli.output.console import say, show, show_bytes, show_json, show_line, show_text
-from torpor.cli.sort.exit_codes import told
+from torpor.cli.sort.exit_codes import translate_sort_errors
 from torpor.cli.sort.options import (
     Delimiter,
     FormatText,
@@ -38,10 +38,10 @@ from torpor.cli.sort.options import (
     address,
     deadlines,
     detected_format,
+    format_from_options,
     report_file,
-    said_format,
 )
-from torpor.fast_imports import importing
+from torpor.fast_imports import fast_imports
 
 if TYPE_CHECKING:
     from torpor.sort.job.report import JobReport
@@ -95,15 +95,15 @@ def run(
     """Sort on this machine."""
     page_file = report_file(report)
     # Before anything else is imported: the process that workers come from imports the same meanwhile.
-    from torpor.sort.worker.fork_server import Cradle
+    from torpor.sort.worker.fork_server import ForkServer
 
-    with told(interrupted="the same command goes on where it stood"), Cradle() as cradle:
-        from torpor.cli.sort.progress import following
+    with translate_sort_errors(interrupted="the same command goes on where it stood"), ForkServer() as cradle:
+        from torpor.cli.sort.progress import progress_view
         from torpor.sort.job.options import LocalOptions
         from torpor.sort.record import GENSORT
         from torpor.sort.sizes import MIN_SHARE, parse_size
 
-        form = said_format(format_, key, delimiter)
+        form = format_from_options(format_, key, delimiter)
         options = LocalOptions(
             inputs=tuple(inputs),
             output=output,
@@ -126,14 +126,14 @@ def run(
                 lock=lock_wait,
             ),
         )
-        with importing():
+        with fast_imports():
             from torpor.sort.job.local import run as run_here
 
         if form is None:
             options = replace(options, format=detected_format(inputs))
-        with following() as follow:
+        with progress_view() as follow:
             done = run_here(replace(options, follow=follow), cradle)
-    finish(done, page_file, history=history, as_json=as_json)
+    show_report(done, page_file, history=history, as_json=as_json)
 
 
 @app.command()
@@ -170,9 +170,9 @@ def master(
     Prints its address, then the workers in the order of their ranges.
     """
     page_file = report_file(report)
-    with told(interrupted="the same command goes on, while its workers look for it"):
-        from torpor.cli.sort.progress import following, polling
-        from torpor.sort.debug_breakpoints import parse_hold
+    with translate_sort_errors(interrupted="the same command goes on, while its workers look for it"):
+        from torpor.cli.sort.progress import progress_view, status_poller
+        from torpor.sort.debug_breakpoints import parse_breakpoint
         from torpor.sort.job.options import MasterOptions
         from torpor.sort.machine.states import MasterState
 
@@ -181,7 +181,7 @@ def master(
             state=state,
             listen=address(listen, "--listen"),
             join=join,
-            format=said_format(format_, key, delimiter),
+            format=format_from_options(format_, key, delimiter),
             proof=not no_proof,
             sync=not no_sync,
             tls=tls,
@@ -192,14 +192,14 @@ def master(
                 worker_grace=worker_grace,
                 lock=lock_wait,
             ),
-            hold=None if hold is None else parse_hold(hold, frozenset(MasterState)),
+            hold=None if hold is None else parse_breakpoint(hold, frozenset(MasterState)),
         )
         from torpor.sort.master.program import serve_job
 
         # With --json standard output is for the report alone.
-        with following(say if as_json else show_line) as follow, polling(follow) as begin:
+        with progress_view(say if as_json else show_line) as follow, status_poller(follow) as begin:
             done = serve_job(replace(options, say=follow.tell), started=lambda mastery: begin(mastery.status))
-    finish(done, page_file, history=history, as_json=as_json)
+    show_report(done, page_file, history=history, as_json=as_json)
 
 
 @app.command()
@@ -233,8 +233,8 @@ def worker(
     """Sort a part: its own inputs, scratch space and output directory."""
     if not inputs:
         raise usage("there is nothing to sort", "--input DIR names what")
-    with told(interrupted="the same command goes on where it stood"):
-        from torpor.sort.debug_breakpoints import parse_hold
+    with translate_sort_errors(interrupted="the same command goes on where it stood"):
+        from torpor.sort.debug_breakpoints import parse_breakpoint
         from torpor.sort.job.options import WorkerOptions
         from torpor.sort.machine.states import WorkerState
         from torpor.sort.sizes import parse_size
@@ -251,15 +251,15 @@ def worker(
             threads=threads,
             resume=not no_resume,
             deadlines=deadlines(heartbeat=heartbeat, heartbeat_lost=heartbeat_lost, master_grace=master_grace, lock=lock_wait),
-            hold=None if hold is None else parse_hold(hold, frozenset(WorkerState)),
+            hold=None if hold is None else parse_breakpoint(hold, frozenset(WorkerState)),
             history=history,
         )
-        from torpor.sort.worker.program import part, work
+        from torpor.sort.worker.program import release_output, run_worker
 
-        left = work(options)
+        left = run_worker(options)
         if left.ending:
-            raise Ended(ExitCode(left.ending), f"the worker failed: {left.reason}", code="worker_failed")
-        part(options)
+            raise CommandError(ExitCode(left.ending), f"the worker failed: {left.reason}", code="worker_failed")
+        release_output(options)
     # At once: who is killed between the two has nothing left that tells its successor how it ended.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -281,16 +281,16 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the status of a sort, or of one worker."""
-    with told():
+    with translate_sort_errors():
         from torpor.cli.sort import render
         from torpor.sort.job.client import ask_status
         from torpor.sort.job.status import JobStatus
 
         found = ask_status(master, join)
         if isinstance(found, JobStatus):
-            show_json(render.plain(found)) if as_json else show(render.standing(found))
+            show_json(render.plain(found)) if as_json else show(render.status_view(found))
         else:
-            show_json(render.plain_worker(found)) if as_json else show(render.worker_standing(found))
+            show_json(render.plain_worker(found)) if as_json else show(render.worker_status_view(found))
 
 
 @app.command()
@@ -313,7 +313,7 @@ def abort(
 
     Workers remove their scratch and output; inputs stay. An aborted job cannot be continued.
     """
-    with told():
+    with translate_sort_errors():
         from torpor.sort.job.client import abort_job
 
         job = abort_job(master, join, reason)
@@ -331,7 +331,7 @@ def join(
 
     Whoever has the file can take part in the job.
     """
-    with told():
+    with translate_sort_errors():
         from torpor.sort.wire.credentials import make_secret
 
         job = make_secret(file, tls=tls)
@@ -349,12 +349,12 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Make records as the public benchmark's generator makes them."""
-    with told():
-        from torpor.cli.sort.progress import counting
+    with translate_sort_errors():
+        from torpor.cli.sort.progress import progress_counter
         from torpor.sort.data.generate import generate as make
         from torpor.sort.record import GENSORT
 
-        with counting("generating", records * GENSORT.length) as progress:
+        with progress_counter("generating", records * GENSORT.length) as progress:
             made = make(records, file, ascii=as_ascii, first=seed, skew=skew, threads=threads, progress=progress)
     plain = {"file": str(file), "records": made.records, "size_bytes": made.size}
     show_json(plain) if as_json else show_line(f"{file}: {made.records:,} records, {made.size:,} bytes")
@@ -375,14 +375,14 @@ def validate(
 
     What is counted and added up is what the public benchmark's validator counts and adds up.
     """
-    with told():
-        from torpor.cli.sort.progress import counting
+    with translate_sort_errors():
+        from torpor.cli.sort.progress import progress_counter
         from torpor.sort.data.validate import summary
         from torpor.sort.data.validate import validate as check
 
-        form = said_format(format_, key, delimiter) or detected_format(paths)
+        form = format_from_options(format_, key, delimiter) or detected_format(paths)
         total = sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
-        with counting("validating", total) as progress:
+        with progress_counter("validating", total) as progress:
             found = check(paths, form, threads=threads, progress=progress)
     plain = {
         "in_order": found.in_order,
@@ -399,16 +399,16 @@ def validate(
     raise typer.Exit(ExitCode.OK if found.in_order else ExitCode.REFUSED)
 
 
-def finish(report: "JobReport", page_file: Path | None, *, history: bool, as_json: bool) -> None:
-    from torpor.sort.job.report import Outcome, as_plain, as_summary, as_text
+def show_report(report: "JobReport", page_file: Path | None, *, history: bool, as_json: bool) -> None:
+    from torpor.sort.job.report import SortOutcome, as_plain, as_summary, as_text
 
     written = _write_page(report, page_file)
     if not as_json:
         # Of a sort that failed the history is always shown: it says where, and cannot be asked for later.
-        is_long = history or report.outcome is Outcome.FAILED
+        is_long = history or report.outcome is SortOutcome.FAILED
         show_text(as_text(report) if is_long else as_summary(report))
-    if report.outcome is Outcome.FAILED:
-        raise Ended(
+    if report.outcome is SortOutcome.FAILED:
+        raise CommandError(
             ExitCode.ENDED_IN_ERROR,
             f"the sort failed: {report.reason}",
             code="sort_failed",

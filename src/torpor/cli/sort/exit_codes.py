@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from torpor.cli.exit_codes import Ended, ExitCode, usage
+from torpor.cli.exit_codes import CommandError, ExitCode, usage
 
 if TYPE_CHECKING:
     from torpor.sort.errors import SortError
@@ -28,40 +28,40 @@ ADVICE: Mapping[str, str] = {
 
 
 @contextlib.contextmanager
-def told(*, interrupted: str = "") -> Iterator[None]:
+def translate_sort_errors(*, interrupted: str = "") -> Iterator[None]:
     """What the sort raises becomes what the command says; `interrupted` says what holds after Ctrl-C."""
     from torpor.sort.errors import SortError
 
     try:
         yield
     except KeyboardInterrupt as error:
-        raise Ended(ExitCode.INTERRUPTED, "interrupted", code="interrupted", advice=interrupted) from error
+        raise CommandError(ExitCode.INTERRUPTED, "interrupted", code="interrupted", advice=interrupted) from error
     except SortError as error:
         raise ended(error) from error
     except BrokenPipeError:
         raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
-        raise Ended(ExitCode.ENDED_IN_ERROR, f"{where}{error.strerror or error}", code="broken") from error
+        raise CommandError(ExitCode.ENDED_IN_ERROR, f"{where}{error.strerror or error}", code="broken") from error
 
 
-def ended(error: "SortError") -> Ended:
-    from torpor.sort.errors import Broken, NotYet, Refused, Stale, Unavailable
+def ended(error: "SortError") -> CommandError:
+    from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortFailed, SortRefused, StaleAttempt
 
     match error:
-        case Refused() if error.code in USAGE:
+        case SortRefused() if error.code in USAGE:
             return usage(error.message, ADVICE.get(error.code, ""), code=error.code)
-        case Refused():
-            return Ended(ExitCode.REFUSED, error.message, code=error.code, advice=ADVICE.get(error.code, ""))
-        case NotYet():
-            return Ended(ExitCode.UNREACHABLE, error.message, code="not_yet", advice="try again in a moment")
-        case Unavailable():
+        case SortRefused():
+            return CommandError(ExitCode.REFUSED, error.message, code=error.code, advice=ADVICE.get(error.code, ""))
+        case PeerNotReady():
+            return CommandError(ExitCode.UNREACHABLE, error.message, code="not_yet", advice="try again in a moment")
+        case PeerUnavailable():
             advice = "is it running, is this its address, and is --join its join.json?"
-            return Ended(ExitCode.UNREACHABLE, error.message, code="unreachable", advice=advice)
-        case Stale():
+            return CommandError(ExitCode.UNREACHABLE, error.message, code="unreachable", advice=advice)
+        case StaleAttempt():
             advice = "nothing is to be done: the other one goes on"
-            return Ended(ExitCode.REFUSED, error.message, code="stale", advice=advice)
-        case Broken():
-            return Ended(ExitCode.ENDED_IN_ERROR, error.message, code="broken", advice="remove the cause and sort again")
+            return CommandError(ExitCode.REFUSED, error.message, code="stale", advice=advice)
+        case SortFailed():
+            return CommandError(ExitCode.ENDED_IN_ERROR, error.message, code="broken", advice="remove the cause and sort again")
         case _:
-            return Ended(ExitCode.ENDED_IN_ERROR, error.message, code="sort_failed")
+            return CommandError(ExitCode.ENDED_IN_ERROR, error.message, code="sort_failed")

@@ -103,7 +103,7 @@ HoldText = Annotated[
 ]
 
 
-def said_format(text: str | None, key: int | None, delimiter: str | None) -> "Format | None":
+def format_from_options(text: str | None, key: int | None, delimiter: str | None) -> "Format | None":
     """What the options say; None if they say nothing. A field needs lines."""
     from torpor.sort.record import parse
 
@@ -114,10 +114,10 @@ def said_format(text: str | None, key: int | None, delimiter: str | None) -> "Fo
 
 def detected_format(paths: Sequence[Path]) -> "Format":
     """By what the input looks like; one line says what was chosen."""
-    from torpor.sort.data.format_detection import chosen_line, detect
+    from torpor.sort.data.format_detection import detect, format_message
 
     found = detect(paths)
-    say(chosen_line(found))
+    say(format_message(found))
     return found
 
 

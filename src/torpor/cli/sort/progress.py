@@ -22,7 +22,7 @@ REFRESH_PER_SECOND = 10
 POLL_S = 0.1
 
 
-class Follower(Protocol):
+class ProgressView(Protocol):
     def __call__(self, status: "JobStatus") -> None: ...
 
     def tell(self, line: str) -> None:
@@ -30,10 +30,10 @@ class Follower(Protocol):
 
 
 @contextlib.contextmanager
-def following(tell: Callable[[str], None] = say) -> Iterator[Follower]:
+def progress_view(tell: Callable[[str], None] = say) -> Iterator[ProgressView]:
     """Takes how it stands, as often as anybody knows; `tell` is how lines are told that stay."""
     if not sys.stderr.isatty():
-        yield Lines(tell)
+        yield ProgressLines(tell)
         return
     from rich.live import Live
 
@@ -45,11 +45,11 @@ def following(tell: Callable[[str], None] = say) -> Iterator[Follower]:
         redirect_stdout=False,
         redirect_stderr=False,
     ) as live:
-        yield Bars(live, tell)
+        yield ProgressBars(live, tell)
 
 
 @contextlib.contextmanager
-def polling(follow: Follower) -> "Iterator[Callable[[Callable[[], JobStatus]], None]]":
+def status_poller(follow: ProgressView) -> "Iterator[Callable[[Callable[[], JobStatus]], None]]":
     """Takes whom to ask, and asks several times a second until it is over."""
     over = threading.Event()
     threads: list[threading.Thread] = []
@@ -71,11 +71,11 @@ def polling(follow: Follower) -> "Iterator[Callable[[Callable[[], JobStatus]], N
             thread.join()
 
 
-class Bars:
+class ProgressBars:
     def __init__(self, live: "Live", tell: Callable[[str], None]) -> None:
         self._live = live
         self._tell = tell
-        self._pace = Pace()
+        self._pace = SortRate()
 
     def __call__(self, status: "JobStatus") -> None:
         from torpor.cli.sort.render import bars
@@ -89,7 +89,7 @@ class Bars:
         self._live.start()
 
 
-class Lines:
+class ProgressLines:
     """One line for each change: of the job's state, then of its workers'."""
 
     def __init__(self, tell: Callable[[str], None] = say, *, change: Callable[[str], None] = say) -> None:
@@ -111,19 +111,19 @@ class Lines:
             self._change(escaped(f"{name}: {words}"))
 
 
-class Mark(NamedTuple):
+class RateSample(NamedTuple):
     state: str
     attempt: int
     at: float
     done: float
 
 
-class Pace:
+class SortRate:
     """How fast does each worker sort, in bytes a second, since it was first seen at it?"""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._since: dict[str, Mark] = {}
+        self._since: dict[str, RateSample] = {}
 
     def __call__(self, status: "JobStatus") -> dict[str, float]:
         """By identity, of those that read their input just now: of the other phases nobody knows how much there is to do."""
@@ -135,7 +135,7 @@ class Pace:
                 continue
             mark = self._since.get(worker.identity)
             if mark is None or (mark.state, mark.attempt) != (worker.state, worker.attempt):
-                self._since[worker.identity] = Mark(worker.state, worker.attempt, now, done)
+                self._since[worker.identity] = RateSample(worker.state, worker.attempt, now, done)
             elif now > mark.at and done > mark.done:
                 speeds[worker.identity] = (done - mark.done) / (now - mark.at)
         return speeds
@@ -161,7 +161,7 @@ def state_words(worker: "WorkerStatus") -> str:
 
 
 @contextlib.contextmanager
-def counting(doing: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress_counter(doing: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar for bytes; takes how many more have been done. Nothing where nobody looks."""
     if not sys.stderr.isatty():
         yield lambda more: None

@@ -41,7 +41,7 @@ def bars(status: JobStatus, speeds: Mapping[str, float]) -> RenderableType:
     return Group(_headline(status), grid)
 
 
-def standing(status: JobStatus) -> RenderableType:
+def status_view(status: JobStatus) -> RenderableType:
     """How a job stands, once."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("WORKER", "STATE", "PROGRESS", "INPUT", "SEEN", "ADDRESS", "IDENTITY", "MESSAGE"):
@@ -71,7 +71,7 @@ def standing(status: JobStatus) -> RenderableType:
     return Group(*parts)
 
 
-def worker_standing(status: OwnStatus) -> RenderableType:
+def worker_status_view(status: OwnStatus) -> RenderableType:
     """The status of one worker, as it reports it itself."""
     line = Text(escaped(status.state), STATE_STYLE.get(status.state, "bold"))
     line.append(escaped(f": {status.message}") if status.message else "", "")

@@ -4,7 +4,7 @@
 """
 
 from torpor.runtimes.process.confinement import Ability
-from torpor.runtimes.process.options import Options
+from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
 
-__all__ = ["Ability", "Options", "ProcessRuntime"]
+__all__ = ["Ability", "ProcessOptions", "ProcessRuntime"]

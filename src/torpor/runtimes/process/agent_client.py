@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torpor.domain.errors import Refused
 from torpor.inside.agent import REQUEST, YES, frame, read_frame
-from torpor.ports import Executed, RunningCommand, Shell, Stream, TerminalSize
+from torpor.ports import ExecResult, RunningCommand, Shell, Stream, TerminalSize
 from torpor.runtimes.framed_command import FramedCommand, FramedShell
 
 
@@ -28,7 +28,7 @@ async def _probe(control: str, waits_s: float) -> bool:
     return kind == YES
 
 
-async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_bytes: int) -> Executed:
+async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_bytes: int) -> ExecResult:
     """Hanging up ends the command, so a cancelled call leaves nothing running."""
     running = await start_command(control, command)
     feeding = asyncio.ensure_future(_feed(running, stdin))
@@ -38,7 +38,7 @@ async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_by
             said[output.stream] += output.data
             if len(said[output.stream]) > most_bytes:
                 raise Refused("output_too_large", f"the command wrote more than {most_bytes} bytes; it was ended")
-        return Executed(await running.exit_code(), bytes(said[Stream.STDOUT]), bytes(said[Stream.STDERR]))
+        return ExecResult(await running.exit_code(), bytes(said[Stream.STDOUT]), bytes(said[Stream.STDERR]))
     finally:
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)

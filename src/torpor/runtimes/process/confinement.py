@@ -14,8 +14,8 @@ from torpor.ports import CPU_WEIGHT
 from torpor.runtimes.process import cgroups, forward_policy, network, pasta, user_access, users
 from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
 from torpor.runtimes.process.host_programs import TRIAL_S, ToolFailed, call, find
-from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.paths import Places
+from torpor.runtimes.process.options import ProcessOptions
+from torpor.runtimes.process.paths import RuntimePaths
 from torpor.system_packages import NEEDED_BY_OTHERS, NEEDED_BY_ROOT, install_command
 
 SWITCHED_OFF = "switched off in the options"
@@ -47,7 +47,7 @@ class Ability:
     """What to do about it; empty when there is nothing to do."""
 
 
-def missing(abilities: Iterable[Ability], *, is_root: bool) -> tuple[Ability, ...]:
+def missing_protections(abilities: Iterable[Ability], *, is_root: bool) -> tuple[Ability, ...]:
     """Return the protections between users that this machine lacks: files and processes, network. Empty: fully confined.
 
     Where Torpor is root, users of their own count as well: without them workspaces run as root.
@@ -76,7 +76,7 @@ def ports_are_open(abilities: Iterable[Ability]) -> bool:
     return any(ability.what == NETWORK and not ability.confined for ability in abilities)
 
 
-class Network(StrEnum):
+class NetworkMode(StrEnum):
     VETH = "veth"
     PASTA = "pasta"
     SHARED = "shared"
@@ -88,7 +88,7 @@ class Confinement:
 
     bubblewrap: str | None
     bounded_tmp: bool
-    network: Network
+    network: NetworkMode
     nameservers: tuple[str, ...]
     hierarchies: cgroups.Hierarchies | None
     closes_published: bool = True
@@ -109,13 +109,13 @@ class Confinement:
         return users.user_of(workspace_id, own=self.own_users)
 
 
-async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[Ability, ...]]:
+async def examine(options: ProcessOptions, places: RuntimePaths) -> tuple[Confinement, tuple[Ability, ...]]:
     bubblewrap, bounded_tmp, sandbox_ability = await _bubblewrap(options)
     nameservers = options.nameservers or network.usable_nameservers()
     way, closes_published, network_ability = await _network(options, places, bubblewrap, sandbox_ability, nameservers)
     own_users, user_ability = await _user(places, bubblewrap)
     hierarchies, limits_ability = _cgroups(options)
-    forwarding = await _forwarding(places) if way is Network.VETH else ()
+    forwarding = await _forwarding(places) if way is NetworkMode.VETH else ()
     abilities = (
         *(sandbox_ability, user_ability, network_ability, *forwarding, _names(way, nameservers)),
         *(limits_ability, weights_ability(hierarchies)),
@@ -124,7 +124,7 @@ async def examine(options: Options, places: Places) -> tuple[Confinement, tuple[
     return confinement, abilities
 
 
-async def _bubblewrap(options: Options) -> tuple[str | None, bool, Ability]:
+async def _bubblewrap(options: ProcessOptions) -> tuple[str | None, bool, Ability]:
     what = FILES
     path = find("bwrap")
     if not options.bubblewrap:
@@ -153,7 +153,7 @@ def _trial(bubblewrap: str, *, bounded: bool, own_network: bool = False) -> list
     return [*words, "--tmpfs", "/dev/shm", "--", "/bin/sh", "-c", "exit 0"]  # noqa: S108
 
 
-async def _user(places: Places, bubblewrap: str | None) -> tuple[bool, Ability]:
+async def _user(places: RuntimePaths, bubblewrap: str | None) -> tuple[bool, Ability]:
     what = USER
     if os.getuid() != 0:
         how = "workspaces run as Torpor's own user" + (", without its privileges and files" if bubblewrap else "")
@@ -168,43 +168,47 @@ async def _user(places: Places, bubblewrap: str | None) -> tuple[bool, Ability]:
 
 
 async def _network(
-    options: Options, places: Places, bubblewrap: str | None, sandbox_ability: Ability, nameservers: tuple[str, ...]
-) -> tuple[Network, bool, Ability]:
+    options: ProcessOptions,
+    places: RuntimePaths,
+    bubblewrap: str | None,
+    sandbox_ability: Ability,
+    nameservers: tuple[str, ...],
+) -> tuple[NetworkMode, bool, Ability]:
     what = NETWORK
     shared = "workspaces share this machine's network: they reach its loopback and private networks, which cannot be closed"
     if not options.own_network:
-        return Network.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
+        return NetworkMode.SHARED, False, Ability(what, False, f"{SWITCHED_OFF}: {shared}")
     if bubblewrap is None:
-        return Network.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", sandbox_ability.remedy)
+        return NetworkMode.SHARED, False, Ability(what, False, f"needs bubblewrap: {shared}", sandbox_ability.remedy)
     if os.getuid() != 0:
         way, ability = await _pasta(what, shared, options, nameservers)
         return way, False, ability
     if lacking := _lacking():
         remedy = install_command(lacking)
-        return Network.SHARED, False, Ability(what, False, f"{', '.join(lacking)} not installed: {shared}", remedy)
+        return NetworkMode.SHARED, False, Ability(what, False, f"{', '.join(lacking)} not installed: {shared}", remedy)
     try:
         closes_published = await _firewall(options, places)
         await call(*_trial(bubblewrap, bounded=False, own_network=True), within_s=TRIAL_S)
         await asyncio.to_thread(network.require_forwarding)
     except (ToolFailed, OSError) as error:
         remedy = "give Torpor CAP_NET_ADMIN and a writable /proc/sys/net"
-        return Network.SHARED, False, Ability(what, False, f"{error}: {shared}", remedy)
+        return NetworkMode.SHARED, False, Ability(what, False, f"{error}: {shared}", remedy)
     how = f"own network namespace each, a /30 of {network.POOL}, outward only; {_closed(options)}"
     if not closes_published:
         how += "; ports that this machine publishes for others (Docker's -p) can be reached: no conntrack match for DNAT here"
-    return Network.VETH, closes_published, Ability(what, True, how)
+    return NetworkMode.VETH, closes_published, Ability(what, True, how)
 
 
 def _lacking() -> list[str]:
     return [tool for tool in (NEEDED_BY_ROOT if os.getuid() == 0 else NEEDED_BY_OTHERS) if find(tool) is None]
 
 
-async def _firewall(options: Options, places: Places) -> bool:
+async def _firewall(options: ProcessOptions, places: RuntimePaths) -> bool:
     """Whether it takes all our rules, or only those without the match for published ports; ToolFailed when not even them."""
     restore = [find("iptables-restore") or "iptables-restore", "--test", "--noflush", "-w", "5"]
 
     async def take(*, closes_published: bool) -> None:
-        rules = network.Veths(
+        rules = network.VethNetwork(
             places.tag,
             (),
             blocked=options.blocked_networks,
@@ -221,25 +225,25 @@ async def _firewall(options: Options, places: Places) -> bool:
     return True
 
 
-async def _pasta(what: str, shared: str, options: Options, nameservers: tuple[str, ...]) -> tuple[Network, Ability]:
+async def _pasta(what: str, shared: str, options: ProcessOptions, nameservers: tuple[str, ...]) -> tuple[NetworkMode, Ability]:
     if lacking := _lacking():
         how = f"{', '.join(lacking)} not installed: {shared}"
-        return Network.SHARED, Ability(what, False, how, install_command(lacking))
+        return NetworkMode.SHARED, Ability(what, False, how, install_command(lacking))
     remedy = f"let Torpor's user read and write {pasta.TUN} (chmod 666 is the usual mode)"
     if not os.access(pasta.TUN, os.R_OK | os.W_OK):
         how = f"pasta needs {pasta.TUN}, which Torpor's user may not read and write: {shared}"
-        return Network.SHARED, Ability(what, False, how, remedy)
+        return NetworkMode.SHARED, Ability(what, False, how, remedy)
     blocked, allowed = options.blocked_networks, options.allowed_networks
     trial = pasta.argv(["/bin/sh", "-c", "exit 0"], nameservers=nameservers, blocked=blocked, allowed=allowed)
     try:
         await call(*trial, within_s=TRIAL_S)
     except (ToolFailed, OSError) as error:
-        return Network.SHARED, Ability(what, False, f"{error}: {shared}", remedy)
+        return NetworkMode.SHARED, Ability(what, False, f"{error}: {shared}", remedy)
     how = f"own network namespace each, by pasta, outward only, as far as this machine itself goes; {_closed(options)}"
-    return Network.PASTA, Ability(what, True, how)
+    return NetworkMode.PASTA, Ability(what, True, how)
 
 
-async def _forwarding(places: Places) -> tuple[Ability, ...]:
+async def _forwarding(places: RuntimePaths) -> tuple[Ability, ...]:
     """Nothing where this machine's firewall passes on what workspaces send, or does not tell."""
     try:
         listing = await call(find("iptables") or "iptables", "-w", "5", "-S", within_s=TRIAL_S)
@@ -247,7 +251,7 @@ async def _forwarding(places: Places) -> tuple[Ability, ...]:
         return ()
     leaves_by = forward_policy.default_interfaces(await asyncio.to_thread(network.ROUTES.read_text))
     packet = forward_policy.Packet(f"{network.FAMILY}{places.tag}00000", network.POOL, leaves_by)
-    dropped = forward_policy.dropped(listing, packet)
+    dropped = forward_policy.find_drop(listing, packet)
     if dropped is None:
         return ()
     how = f"this machine's firewall drops what workspaces send: {dropped.rule or 'the policy of its chain FORWARD is DROP'}"
@@ -257,20 +261,20 @@ async def _forwarding(places: Places) -> tuple[Ability, ...]:
     return (Ability(FORWARDING, False, f"{how}, and no rule accepts it before", remedy),)
 
 
-def _closed(options: Options) -> str:
+def _closed(options: ProcessOptions) -> str:
     except_for = f", except {', '.join(options.allowed_networks)}" if options.allowed_networks else ""
     return f"closed: {', '.join(options.blocked_networks) or 'no network'}{except_for}"
 
 
-def _names(way: Network, nameservers: tuple[str, ...]) -> Ability:
+def _names(way: NetworkMode, nameservers: tuple[str, ...]) -> Ability:
     what = NAMES
-    if nameservers or way is Network.SHARED:
+    if nameservers or way is NetworkMode.SHARED:
         return Ability(what, True, f"nameservers {', '.join(nameservers)}" if nameservers else "as on this machine")
     how = "this machine's nameservers are on its loopback, where workspaces cannot reach them"
     return Ability(what, False, how, "put a nameserver with another address into /etc/resolv.conf")
 
 
-def _cgroups(options: Options) -> tuple[cgroups.Hierarchies | None, Ability]:
+def _cgroups(options: ProcessOptions) -> tuple[cgroups.Hierarchies | None, Ability]:
     if not options.cgroups:
         return None, Ability(LIMITS, False, f"{SWITCHED_OFF}: {POOR_LIMITS}")
     hierarchies = cgroups.find()

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from torpor.ports import CPU_WEIGHT, HomeJob
-from torpor.runtimes.process.launch import Spawned
+from torpor.runtimes.process.launch import SpawnedProcess
 
 ARCHIVE_WEIGHT = CPU_WEIGHT // 10
 NICE_OF_A_WORKSPACE = 5
@@ -26,7 +26,7 @@ AGAIN_S = 0.1
 TRIES = 100
 
 
-def of_job(job: HomeJob) -> int:
+def job_weight(job: HomeJob) -> int:
     return CPU_WEIGHT if job.writes else ARCHIVE_WEIGHT
 
 
@@ -36,7 +36,7 @@ def nice_of(weight: int) -> int:
     return min(max(0, NICE_OF_A_WORKSPACE - steps), NICEST)
 
 
-async def make_nice(spawned: Spawned, weight: int) -> None:
+async def make_nice(spawned: SpawnedProcess, weight: int) -> None:
     """Set the nice value of all that it has started so far, which what it starts later inherits, and of its session."""
     nice = min(os.getpriority(os.PRIO_PROCESS, 0) + nice_of(weight), NICEST)
     with contextlib.suppress(OSError):  # it has ended

@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from torpor import metrics
-from torpor.domain.disk import Disk, Pausing, pausing, writers
+from torpor.domain.disk import Disk, PauseAction, pause_action, writers
 from torpor.loops import Loop
 from torpor.runtimes.process import processes
 from torpor.runtimes.process.supervisor import Supervisor
@@ -79,37 +79,37 @@ class DiskGuard:
         if free_bytes >= NEAR * self._reserve_bytes and not paused:
             self._written = None
             return None
-        await self._act(pausing(free_bytes, self._reserve_bytes), free_bytes)
+        await self._act(pause_action(free_bytes, self._reserve_bytes), free_bytes)
         for name in {name for name, one in self._containers.items() if one.is_paused} ^ paused:
             self._on_change(name)
         return None
 
-    async def _act(self, what: Pausing, free_bytes: int) -> None:
-        if what is Pausing.CONTINUE:
+    async def _act(self, what: PauseAction, free_bytes: int) -> None:
+        if what is PauseAction.CONTINUE:
             self._wholly_paused.clear()
             for name, supervisor in list(self._containers.items()):
                 if supervisor.is_paused:
                     log.warning("workspace_goes_on", workspace=name, free_bytes=free_bytes)
                     await asyncio.to_thread(supervisor.go_on)
-        if self._written is None and what in (Pausing.WRITERS, Pausing.ALL):
+        if self._written is None and what in (PauseAction.WRITERS, PauseAction.ALL):
             self._written = await asyncio.to_thread(self._measure)
             await asyncio.sleep(COMPARE_S)
         before, self._written = self._written or {}, await asyncio.to_thread(self._measure)
-        if what in (Pausing.WRITERS, Pausing.ALL):
+        if what in (PauseAction.WRITERS, PauseAction.ALL):
             for name, now in self._written.items():
                 await self._pause(name, before.get(name, {}), now, what, free_bytes)
-        if what is Pausing.ALL and await asyncio.to_thread(self._release_ballast):
+        if what is PauseAction.ALL and await asyncio.to_thread(self._release_ballast):
             log.warning("ballast_released", free_bytes=free_bytes, size_bytes=self._ballast_bytes)
 
     async def _pause(
-        self, name: str, before: Mapping[int, int], now: Mapping[int, int], what: Pausing, free_bytes: int
+        self, name: str, before: Mapping[int, int], now: Mapping[int, int], what: PauseAction, free_bytes: int
     ) -> None:
         supervisor = self._containers.get(name)
         # One that ends frees space, and must be able to.
-        if supervisor is None or (supervisor.is_stopping and what is not Pausing.ALL):
+        if supervisor is None or (supervisor.is_stopping and what is not PauseAction.ALL):
             return
         chosen = writers(before, now)
-        if what is Pausing.ALL and name not in self._wholly_paused:
+        if what is PauseAction.ALL and name not in self._wholly_paused:
             # Once: what is run in it later, to remove files, must be able to.
             self._wholly_paused.add(name)
             chosen = frozenset(now)
@@ -138,5 +138,6 @@ class DiskGuard:
     def _measure(self) -> Written:
         agents = {name: agent.pid for name, one in list(self._containers.items()) if (agent := one.agent) is not None}
         return {
-            name: {pid: processes.written_bytes(pid) or 0 for pid in pids} for name, pids in processes.below(agents).items()
+            name: {pid: processes.written_bytes(pid) or 0 for pid in pids}
+            for name, pids in processes.descendants(agents).items()
         }

@@ -19,7 +19,7 @@ from torpor.runtimes.process.network import CHAINS, FAMILY
 MATCHES_NEW = frozenset(("NEW", "UNTRACKED"))
 
 
-class Fate(Enum):
+class ChainVerdict(Enum):
     """What becomes of the packet in one chain."""
 
     ACCEPTED = "accepted"
@@ -27,7 +27,12 @@ class Fate(Enum):
     RETURNED = "returned"
 
 
-FATES = {"ACCEPT": Fate.ACCEPTED, "DROP": Fate.DROPPED, "REJECT": Fate.DROPPED, "RETURN": Fate.RETURNED}
+FATES = {
+    "ACCEPT": ChainVerdict.ACCEPTED,
+    "DROP": ChainVerdict.DROPPED,
+    "REJECT": ChainVerdict.DROPPED,
+    "RETURN": ChainVerdict.RETURNED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +46,14 @@ class Packet:
 
 
 @dataclass(slots=True)
-class Table:
+class IptablesListing:
     """What `iptables -S` prints."""
 
     policies: dict[str, str] = field(default_factory=dict)
     rules: dict[str, list[list[str]]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def read(cls, listing: str) -> "Table":
+    def read(cls, listing: str) -> "IptablesListing":
         table = cls()
         for line in listing.splitlines():
             words = shlex.split(line)
@@ -60,28 +65,28 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedPacket:
     """The packet does not pass."""
 
     rule: str = ""
     """The rule of FORWARD that ends it, as iptables prints it; empty: the policy of FORWARD."""
 
 
-def dropped(listing: str, packet: Packet) -> Dropped | None:
+def find_drop(listing: str, packet: Packet) -> DroppedPacket | None:
     """Tell whether this packet ends in the operator's rules of FORWARD, or by its policy; None where it passes."""
-    table = Table.read(listing)
+    table = IptablesListing.read(listing)
     for words in table.rules["FORWARD"]:
-        fate = _meet(table, words, packet, ("FORWARD",))
-        if fate is Fate.DROPPED:
-            return Dropped(shlex.join(("-A", "FORWARD", *words)))
-        if fate is Fate.ACCEPTED:
+        fate = _apply_rule(table, words, packet, ("FORWARD",))
+        if fate is ChainVerdict.DROPPED:
+            return DroppedPacket(shlex.join(("-A", "FORWARD", *words)))
+        if fate is ChainVerdict.ACCEPTED:
             return None
-        if fate is Fate.RETURNED:
+        if fate is ChainVerdict.RETURNED:
             break
-    return Dropped() if table.policies.get("FORWARD") == "DROP" else None
+    return DroppedPacket() if table.policies.get("FORWARD") == "DROP" else None
 
 
-def _meet(table: Table, words: Sequence[str], packet: Packet, above: Sequence[str]) -> Fate | None:
+def _apply_rule(table: IptablesListing, words: Sequence[str], packet: Packet, above: Sequence[str]) -> ChainVerdict | None:
     """What one rule does with the packet; None: it goes on to the next rule."""
     conditions, target, goes = _split(words)
     if target.startswith(CHAINS) or not _matches(conditions, packet, accepts=target == "ACCEPT"):
@@ -91,12 +96,12 @@ def _meet(table: Table, words: Sequence[str], packet: Packet, above: Sequence[st
     if target not in table.rules or target in above:
         return None
     for rule in table.rules[target]:
-        fate = _meet(table, rule, packet, (*above, target))
-        if fate is Fate.RETURNED:
+        fate = _apply_rule(table, rule, packet, (*above, target))
+        if fate is ChainVerdict.RETURNED:
             break
         if fate is not None:
             return fate
-    return Fate.RETURNED if goes else None
+    return ChainVerdict.RETURNED if goes else None
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], str, bool]:

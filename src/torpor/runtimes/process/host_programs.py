@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import Sequence
 
-from torpor.runtimes.process.timeouts import to_the_end
+from torpor.runtimes.process.timeouts import finish_despite_cancel
 from torpor.system_packages import find
 
 __all__ = ["TRIAL_S", "ToolFailed", "call", "find"]
@@ -27,7 +27,7 @@ class ToolFailed(Exception):
 
 async def call(*argv: str, stdin: str = "", within_s: float = 10.0) -> str:
     """Its standard output; ToolFailed when it ends otherwise than well, or not in time. Never left half-way."""
-    return await to_the_end(asyncio.to_thread(_call, argv, stdin, within_s))
+    return await finish_despite_cancel(asyncio.to_thread(_call, argv, stdin, within_s))
 
 
 def _call(argv: Sequence[str], stdin: str, within_s: float) -> str:

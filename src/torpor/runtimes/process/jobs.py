@@ -14,8 +14,8 @@ from torpor.domain.errors import Code, Failed
 from torpor.ports import HomeJob, Progress
 from torpor.runtimes.process import cpu_weight, processes
 from torpor.runtimes.process.cgroups import Cgroups
-from torpor.runtimes.process.launch import Spawned, dying_with_us, joining
-from torpor.runtimes.process.timeouts import to_the_end
+from torpor.runtimes.process.launch import SpawnedProcess, join_cgroups_argv, parent_death_argv
+from torpor.runtimes.process.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
 
@@ -44,32 +44,32 @@ class Job:
         self._mark = mark
         self._records = records
         self._cgroups = cgroups
-        self._spawned: Spawned | None = None
-        self._identity: processes.Identity | None = None
+        self._spawned: SpawnedProcess | None = None
+        self._identity: processes.ProcessIdentity | None = None
         self._asked = False
 
     async def run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
         try:
             return await self._run(job, home, progress)
         finally:
-            await to_the_end(self.end())
+            await finish_despite_cancel(self.end())
 
     async def _run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
-        weight = cpu_weight.of_job(job)
+        weight = cpu_weight.job_weight(job)
         doors = self._cgroups.make(self._name, None, cpu_weight=weight) if self._cgroups else []
         environment = {
             name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
         }
         environment[processes.MARK] = self._mark
-        argv = joining(doors, dying_with_us([*job.argv, str(home)]))
+        argv = join_cgroups_argv(doors, parent_death_argv([*job.argv, str(home)]))
         try:
-            self._spawned = spawned = Spawned(argv, environment=environment, separate_errors=True)
+            self._spawned = spawned = SpawnedProcess(argv, environment=environment, separate_errors=True)
         except OSError as error:
             raise Failed(Code.INTERNAL, f"cannot start {job.argv[0]}: {error}") from error
         self._identity = processes.record(self._records, self._name, spawned.pid)
         talking = asyncio.gather(
-            _listen(await spawned.output(limit=LONGEST_LINE), progress),
-            _tail(await spawned.errors()),
+            _read_answer(await spawned.output(limit=LONGEST_LINE), progress),
+            _read_errors(await spawned.errors()),
             _feed(await spawned.input(), job.stdin),
             cpu_weight.make_nice(spawned, weight),
         )
@@ -98,7 +98,7 @@ class Job:
             return
         if not self._asked:
             self._asked = True
-            processes.ask_to_end(self._identity)
+            processes.terminate(self._identity)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._spawned.wait(), TERM_S)
 
@@ -114,7 +114,7 @@ class Job:
             log.warning("job_not_gone", job=self._name)
 
 
-async def _listen(output: asyncio.StreamReader, progress: Progress) -> dict[str, Any]:
+async def _read_answer(output: asyncio.StreamReader, progress: Progress) -> dict[str, Any]:
     """The last answer on standard output; progress is passed on as it comes."""
     answer: dict[str, Any] = {}
     while True:
@@ -134,7 +134,7 @@ async def _listen(output: asyncio.StreamReader, progress: Progress) -> dict[str,
                 pass
 
 
-async def _tail(errors: asyncio.StreamReader) -> str:
+async def _read_errors(errors: asyncio.StreamReader) -> str:
     kept = b""
     while data := await errors.read(1 << 16):
         kept = (kept + data)[-STDERR_TAIL:]

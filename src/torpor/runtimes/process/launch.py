@@ -15,18 +15,18 @@ from torpor.runtimes.process.host_programs import find
 JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"'
 
 
-def joining(doors: Sequence[Path], argv: Sequence[str]) -> list[str]:
+def join_cgroups_argv(doors: Sequence[Path], argv: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", JOIN, "sh", *map(str, doors), "--", *argv] if doors else list(argv)
 
 
-def dying_with_us(argv: Sequence[str], *, no_new_privileges: bool = False) -> list[str]:
+def parent_death_argv(argv: Sequence[str], *, no_new_privileges: bool = False) -> list[str]:
     """Where util-linux is there; otherwise the sweep at the next start does it."""
     setpriv = find("setpriv")
     more = ["--no-new-privs"] if no_new_privileges else []
     return [setpriv, "--pdeathsig", "KILL", *more, "--", *argv] if setpriv else list(argv)
 
 
-class Spawned:
+class SpawnedProcess:
     """A child in its own session, with pipes."""
 
     def __init__(

@@ -8,7 +8,7 @@ LAST_LINES = 40
 LAST_BYTES = 4096
 
 
-class Log:
+class ContainerLog:
     """The log of one container: a file, and the one before it once that was full."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:

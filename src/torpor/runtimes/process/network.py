@@ -44,7 +44,7 @@ RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class VethLink:
     """One container's way out."""
 
     interface: str
@@ -121,14 +121,14 @@ def forward() -> None:
     FORWARDING.write_text("1")
 
 
-def harden(interface: str) -> None:
+def set_sysctls(interface: str) -> None:
     """IPv4 only, so that the rules for it are all the rules; and no packet with another's sender."""
     for family, name, value in (("ipv6", "disable_ipv6", "1"), ("ipv4", "rp_filter", "1"), ("ipv4", "route_localnet", "0")):
         with contextlib.suppress(FileNotFoundError):
             Path(f"/proc/sys/net/{family}/conf/{interface}/{name}").write_text(value)
 
 
-def stand_first(listing: str, chain: str) -> bool:
+def rules_come_first(listing: str, chain: str) -> bool:
     """Whether no rule of others comes before our jumps: one that accepts would open what ours close."""
     for parent in ("INPUT", "FORWARD"):
         targets = [line.split()[-1] for line in listing.splitlines() if line.startswith(f"-A {parent} ")]
@@ -138,7 +138,7 @@ def stand_first(listing: str, chain: str) -> bool:
     return True
 
 
-class Veths:
+class VethNetwork:
     """Namespaces with a veth pair each: needs root."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Veths:
                 log.warning("firewall_rules_lost", chain=self._chain)
                 await self._remove_rules()
                 await self._write_rules()
-            elif not stand_first(await call(self._iptables, "-w", "5", "-S"), self._chain):
+            elif not rules_come_first(await call(self._iptables, "-w", "5", "-S"), self._chain):
                 log.warning("firewall_rules_displaced", chain=self._chain)
                 jumps = [line for line in there if line.startswith(("-A INPUT ", "-A FORWARD "))]
                 lines = [line.replace("-A ", "-D ", 1) for line in jumps]
@@ -234,17 +234,17 @@ class Veths:
         ]
         return "\n".join(lines)
 
-    async def connect(self, workspace_id: str, pid: int) -> Link:
+    async def connect(self, workspace_id: str, pid: int) -> VethLink:
         """Give the namespace of this process its way out."""
         await self._ensure_rules()
         index = pick_subnet(f"{self._prefix}/{workspace_id}", self._taken.values(), [*routed_now(), *self._not_ours()])
         self._taken[workspace_id] = index
         _, gateway, address, _ = subnet(index)
-        link = Link(f"{self._prefix}{index:05x}", gateway, address)
+        link = VethLink(f"{self._prefix}{index:05x}", gateway, address)
         # One whose dead namespace the kernel has not yet taken down would be in the way.
         await self._delete([link.interface])
         await call(self._ip, "-batch", "-", stdin=f"link add {link.interface} type veth peer name eth0 netns {pid}\n")
-        harden(link.interface)
+        set_sysctls(link.interface)
         outside = f"addr add {gateway}/30 dev {link.interface}\nlink set {link.interface} up\n"
         inside = f"addr add {address}/30 dev eth0\nlink set eth0 up\nroute add default via {gateway}\n"
         await call(self._ip, "-batch", "-", stdin=outside)

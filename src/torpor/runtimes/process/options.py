@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProcessOptions:
     """Each with its unit in its name, and a default that needs no thought."""
 
     grace_s: float = 10.0

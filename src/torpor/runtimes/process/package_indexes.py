@@ -29,7 +29,7 @@ RESOLVED_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class UnreachableIndex:
     """An index, or a proxy on the way to one, that workspaces cannot reach."""
 
     host: str
@@ -51,7 +51,7 @@ class Closed:
         return f"{self.what}. An administrator can {self.remedy}."
 
 
-def named(environ: Mapping[str, str], pip_files: Iterable[Path]) -> dict[str, str]:
+def configured_hosts(environ: Mapping[str, str], pip_files: Iterable[Path]) -> dict[str, str]:
     """Return the hosts of indexes and proxies that this machine is set up with, and what names each."""
     found: dict[str, str] = {}
     said = [(name, environ.get(name, "")) for name in (*INDEX_VARIABLES, *PROXY_VARIABLES)]
@@ -91,7 +91,9 @@ def pip_files(environ: Mapping[str, str]) -> list[Path]:
     return [*paths, Path(environ["PIP_CONFIG_FILE"])] if environ.get("PIP_CONFIG_FILE") else paths
 
 
-async def closed(hosts: Mapping[str, str], *, blocked: Sequence[str], allowed: Sequence[str]) -> list[Closed]:
+async def unreachable_indexes(
+    hosts: Mapping[str, str], *, blocked: Sequence[str], allowed: Sequence[str]
+) -> list[UnreachableIndex]:
     """Those of these hosts (and what names each) that workspaces cannot reach. A host that has no address counts as open."""
     addresses = await asyncio.gather(*map(_addresses, hosts))
     found = []
@@ -99,7 +101,7 @@ async def closed(hosts: Mapping[str, str], *, blocked: Sequence[str], allowed: S
         networks = [(address, closed_by(address, blocked=blocked, allowed=allowed)) for address in seen]
         if networks and all(network is not None for _, network in networks):
             address, network = networks[0]
-            found.append(Closed(host, named_by, address, str(network)))
+            found.append(UnreachableIndex(host, named_by, address, str(network)))
     return found
 
 

@@ -29,7 +29,7 @@ def short(text: str, length: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RuntimePaths:
     data: Path
     run: Path
     """Sockets and what belongs to this boot only. Its path is short, because a Unix socket's may have 107 bytes at most."""
@@ -85,10 +85,10 @@ class Places:
         return self.run / f"{short(workspace_id, 16)}.program"
 
 
-def places(data_dir: Path) -> Places:
+def runtime_paths(data_dir: Path) -> RuntimePaths:
     data = data_dir.expanduser().resolve()
     key = short(str(data), 12)
-    return Places(data, _run_root() / f"torpor-{os.getuid()}-{key}", key[:5])
+    return RuntimePaths(data, _run_root() / f"torpor-{os.getuid()}-{key}", key[:5])
 
 
 def _run_root() -> Path:

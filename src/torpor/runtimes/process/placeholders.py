@@ -11,12 +11,12 @@ from dataclasses import dataclass
 NAME = re.compile(r"\{([a-z]+)\}")
 
 
-def mentioned(name: str, texts: Iterable[str]) -> bool:
+def uses_placeholder(name: str, texts: Iterable[str]) -> bool:
     return any(name in NAME.findall(text) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Placeholders:
     python: str
     inside: str
     site: str

@@ -18,7 +18,7 @@ MARK = "WORKSPACE_MARK"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     pid: int
     start_time: int
     boot: str
@@ -33,14 +33,14 @@ def stat_fields(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
-def identify(pid: int) -> Identity | None:
+def identify(pid: int) -> ProcessIdentity | None:
     try:
-        return Identity(pid, int(stat_fields(pid)[19]), boot())
+        return ProcessIdentity(pid, int(stat_fields(pid)[19]), boot())
     except (OSError, IndexError, ValueError):
         return None
 
 
-def is_alive(identity: Identity) -> bool:
+def is_alive(identity: ProcessIdentity) -> bool:
     try:
         return identify(identity.pid) == identity and stat_fields(identity.pid)[0] not in "ZX"
     except (OSError, IndexError):
@@ -58,15 +58,15 @@ def send(pid: int, number: int, *, if_still: Callable[[], bool]) -> None:
             os.close(handle)
 
 
-def kill(identity: Identity) -> None:
+def kill(identity: ProcessIdentity) -> None:
     send(identity.pid, signal.SIGKILL, if_still=lambda: identify(identity.pid) == identity)
 
 
-def ask_to_end(identity: Identity) -> None:
+def terminate(identity: ProcessIdentity) -> None:
     send(identity.pid, signal.SIGTERM, if_still=lambda: identify(identity.pid) == identity)
 
 
-def suspend(identity: Identity) -> bool:
+def suspend(identity: ProcessIdentity) -> bool:
     """Whether it was stopped; not when it has ended, or when something else has stopped it already."""
     try:
         if stat_fields(identity.pid)[0] in "TtZX":
@@ -77,14 +77,14 @@ def suspend(identity: Identity) -> bool:
     return is_alive(identity)
 
 
-def resume(identity: Identity) -> None:
+def resume(identity: ProcessIdentity) -> None:
     send(identity.pid, signal.SIGCONT, if_still=lambda: identify(identity.pid) == identity)
 
 
-def below(roots: Mapping[str, int]) -> dict[str, set[int]]:
+def descendants(roots: Mapping[str, int]) -> dict[str, set[int]]:
     """Everything below each of these processes, from one look at all of them."""
     children: dict[int, list[int]] = {}
-    for pid, (parent, _) in everyone().items():
+    for pid, (parent, _) in all_processes().items():
         children.setdefault(parent, []).append(pid)
     found: dict[str, set[int]] = {}
     for name, root in roots.items():
@@ -99,7 +99,7 @@ def below(roots: Mapping[str, int]) -> dict[str, set[int]]:
 
 def first_of_namespace(root: int, number: int) -> int | None:
     """The process below `root` that is the first of its PID namespace, and has this number in the namespace around that."""
-    for pid in below({"": root})[""]:
+    for pid in descendants({"": root})[""]:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
                 if line.startswith("NSpid:") and line.split()[-2:] == [str(number), "1"]:
@@ -117,7 +117,7 @@ def written_bytes(pid: int) -> int | None:
     return None
 
 
-def everyone() -> dict[int, tuple[int, int]]:
+def all_processes() -> dict[int, tuple[int, int]]:
     """Each process with its parent and its session."""
     found: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208
@@ -128,11 +128,11 @@ def everyone() -> dict[int, tuple[int, int]]:
     return found
 
 
-def tree(identity: Identity) -> set[Identity]:
+def tree(identity: ProcessIdentity) -> set[ProcessIdentity]:
     """It, everything below it and everything in its session; nothing when it is no longer the one that we knew."""
     if not is_alive(identity):
         return set()
-    processes = everyone()
+    processes = all_processes()
     found = {identity.pid}
     while True:
         more = {pid for pid, (parent, session) in processes.items() if parent in found or session == identity.pid} - found
@@ -142,11 +142,11 @@ def tree(identity: Identity) -> set[Identity]:
     return {known for pid in found if (known := identify(pid)) is not None}
 
 
-def marked(prefix: str) -> set[Identity]:
+def find_marked(prefix: str) -> set[ProcessIdentity]:
     """Everything whose environment carries a mark that begins so, whoever its parent is by now."""
     wanted = f"{MARK}={prefix}".encode()
-    found: set[Identity] = set()
-    for pid in everyone():
+    found: set[ProcessIdentity] = set()
+    for pid in all_processes():
         with contextlib.suppress(OSError):
             entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             if pid != os.getpid() and any(entry.startswith(wanted) for entry in entries):
@@ -155,18 +155,18 @@ def marked(prefix: str) -> set[Identity]:
     return found
 
 
-def end_tree(identity: Identity, *, within_s: float = 5.0) -> bool:
+def end_tree(identity: ProcessIdentity, *, within_s: float = 5.0) -> bool:
     """Kill until nothing is left. What is killed first is what could start more."""
     return _end(lambda: tree(identity), within_s)
 
 
 def end_marked(prefix: str, *, within_s: float = 5.0) -> bool:
-    return _end(lambda: marked(prefix), within_s)
+    return _end(lambda: find_marked(prefix), within_s)
 
 
-def _end(look: Callable[[], set[Identity]], within_s: float) -> bool:
+def _end(look: Callable[[], set[ProcessIdentity]], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
-    known: set[Identity] = set()
+    known: set[ProcessIdentity] = set()
     while True:
         known |= look()
         alive = {identity for identity in known if is_alive(identity)}
@@ -182,7 +182,7 @@ def _end(look: Callable[[], set[Identity]], within_s: float) -> bool:
 # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def record(directory: Path, name: str, pid: int) -> Identity | None:
+def record(directory: Path, name: str, pid: int) -> ProcessIdentity | None:
     identity = identify(pid)
     if identity is not None:
         (directory / f"{name}.json").write_text(json.dumps(asdict(identity)))
@@ -198,7 +198,7 @@ def sweep(directory: Path) -> None:
     now = boot()
     for path in directory.glob("*.json"):
         with contextlib.suppress(ValueError, TypeError, OSError):
-            identity = Identity(**json.loads(path.read_bytes()))
+            identity = ProcessIdentity(**json.loads(path.read_bytes()))
             if identity.boot == now:
                 end_tree(identity)
         path.unlink(missing_ok=True)
@@ -207,7 +207,7 @@ def sweep(directory: Path) -> None:
 def count_of_user(user: int) -> int:
     """Threads count as processes for the kernel's limit."""
     count = 0
-    for pid in everyone():
+    for pid in all_processes():
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}").stat().st_uid == user:
                 count += len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208

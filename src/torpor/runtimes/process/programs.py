@@ -22,7 +22,7 @@ from torpor.ports import Program, Progress
 from torpor.runtimes.process import sandbox
 from torpor.runtimes.process.directory_tree import remove_tree
 from torpor.runtimes.process.host_programs import find
-from torpor.runtimes.process.launch import dying_with_us
+from torpor.runtimes.process.launch import parent_death_argv
 from torpor.runtimes.process.paths import short
 from torpor.runtimes.process.processes import MARK
 
@@ -102,9 +102,9 @@ class Programs:
             await self._call([*fill, *program.packages], environment, listeners, aside)
             await asyncio.to_thread(make_relocatable, aside)
             # What is there under its name counts as whole, so its contents come to the disk before the name does.
-            await asyncio.to_thread(atomic_file.flush_file_system, aside)
+            await asyncio.to_thread(atomic_file.sync_file_system, aside)
             await asyncio.to_thread(aside.rename, place)
-            await asyncio.to_thread(atomic_file.flush_directory, self._directory)
+            await asyncio.to_thread(atomic_file.sync_directory, self._directory)
         except OSError as error:
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"cannot install {program.template}: {error}") from error
         finally:
@@ -113,7 +113,7 @@ class Programs:
 
     async def _call(self, argv: list[str], environment: dict[str, str], listeners: list[Progress], aside: Path) -> None:
         process = await asyncio.create_subprocess_exec(
-            *dying_with_us([*READABLE, *argv]),
+            *parent_death_argv([*READABLE, *argv]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

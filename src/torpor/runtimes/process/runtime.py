@@ -19,24 +19,24 @@ import structlog
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
-from torpor.domain.records import Marker, Observation, SeenContainer, SeenVolume, Survey
-from torpor.loops import begin, stop
-from torpor.ports import Address, Container, Executed, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
+from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, Survey
+from torpor.loops import start_tasks, stop
+from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
 from torpor.runtimes.process import agent_client, cgroups, home_size, logs, package_indexes, processes
 from torpor.runtimes.process import confinement as abilities
 from torpor.runtimes.process.cgroups import Cgroups
-from torpor.runtimes.process.confinement import Ability, Confinement, Network
+from torpor.runtimes.process.confinement import Ability, Confinement, NetworkMode
 from torpor.runtimes.process.directory_tree import remove_tree
 from torpor.runtimes.process.disk_guard import DiskGuard
 from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.jobs import Job
-from torpor.runtimes.process.network import Veths
-from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.paths import make_run_directory, places, short
+from torpor.runtimes.process.network import VethNetwork
+from torpor.runtimes.process.options import ProcessOptions
+from torpor.runtimes.process.paths import make_run_directory, runtime_paths, short
 from torpor.runtimes.process.programs import Programs
-from torpor.runtimes.process.supervisor import Equipment, Supervisor
-from torpor.runtimes.process.timeouts import to_the_end
-from torpor.runtimes.process.volume_files import Illegible
+from torpor.runtimes.process.supervisor import ContainerSetup, Supervisor
+from torpor.runtimes.process.timeouts import finish_despite_cancel
+from torpor.runtimes.process.volume_files import UnreadableFile
 from torpor.runtimes.process.volumes import Volumes
 
 log = structlog.get_logger()
@@ -57,16 +57,16 @@ class ProcessRuntime:
         self,
         data_dir: Path,
         *,
-        options: Options | None = None,
+        options: ProcessOptions | None = None,
         on_change: Callable[[str], None] = lambda _workspace_id: None,
     ) -> None:
         """`on_change` is told of each container that has ended, or begun to answer: a hint to look, nothing more."""
-        self.places = places(data_dir)
-        self._options = options or Options()
+        self.places = runtime_paths(data_dir)
+        self._options = options or ProcessOptions()
         self._on_change = on_change
         self._volumes = Volumes(self.places)
         self._programs = Programs(self.places.programs, f"{self.places.run.name}/install")
-        self._equipment: Equipment | None = None
+        self._equipment: ContainerSetup | None = None
         self._examined: tuple[Confinement, tuple[Ability, ...]] | None = None
         self._lock: int | None = None
         self._containers: dict[str, Supervisor] = {}
@@ -76,7 +76,7 @@ class ProcessRuntime:
         self._doors: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._fire = ThreadPoolExecutor(1, "burn")
         self._burning: set[asyncio.Future[None]] = set()
-        self._stuck: asyncio.Future[dict[str, frozenset[SeenVolume]]] | None = None
+        self._stuck: asyncio.Future[dict[str, frozenset[ObservedVolume]]] | None = None
         self._guard: asyncio.Task[None] | None = None
 
     # ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,12 +101,12 @@ class ProcessRuntime:
             else:
                 self._burn(None)
         except BaseException as error:
-            await to_the_end(asyncio.to_thread(self._leave_nothing))
+            await finish_despite_cancel(asyncio.to_thread(self._leave_nothing))
             self._give_back()
             if isinstance(error, OSError | ToolFailed):
                 raise Hopeless(f"the process runtime cannot start in {self.places.data}: {error}") from error
             raise
-        self._equipment = Equipment(self.places, self._options, confinement, groups, veths, notices)
+        self._equipment = ContainerSetup(self.places, self._options, confinement, groups, veths, notices)
         if self._options.disk_reserve_bytes:
             guard = DiskGuard(
                 self._volumes.disk,
@@ -115,7 +115,7 @@ class ProcessRuntime:
                 self._on_change,
                 ballast=self.places.ballast if self._volumes.is_beside_data() else None,
             )
-            [self._guard] = begin(guard.run())
+            [self._guard] = start_tasks(guard.run())
 
     async def close(self) -> None:
         """Everything ended, nothing left in the machine's network and groups; homes stay."""
@@ -214,10 +214,10 @@ class ProcessRuntime:
         tried = {one.what: one for one in poorer}
         self._examined = confinement, tuple(tried.get(one.what, one) for one in found)
 
-    async def _prepare_network(self, confinement: Confinement) -> Veths | None:
-        if confinement.network is not Network.VETH:
+    async def _prepare_network(self, confinement: Confinement) -> VethNetwork | None:
+        if confinement.network is not NetworkMode.VETH:
             return None
-        veths = Veths(
+        veths = VethNetwork(
             self.places.tag,
             confinement.nameservers,
             blocked=self._options.blocked_networks,
@@ -229,16 +229,16 @@ class ProcessRuntime:
 
     async def _closed_indexes(self, confinement: Confinement) -> tuple[str, ...]:
         """What users should know of the package indexes that this machine is set up with."""
-        if confinement.network is Network.SHARED:
+        if confinement.network is NetworkMode.SHARED:
             return ()
-        hosts = package_indexes.named(os.environ, package_indexes.pip_files(os.environ))
+        hosts = package_indexes.configured_hosts(os.environ, package_indexes.pip_files(os.environ))
         blocked, allowed = self._options.blocked_networks, self._options.allowed_networks
-        found = await package_indexes.closed(hosts, blocked=blocked, allowed=allowed)
+        found = await package_indexes.unreachable_indexes(hosts, blocked=blocked, allowed=allowed)
         for one in found:
             log.warning("package_index_closed", host=one.host, why=str(one))
         return tuple(map(str, found))
 
-    def _ready(self) -> Equipment:
+    def _ready(self) -> ContainerSetup:
         if self._equipment is None:
             raise Unavailable("the process runtime has not been started")
         return self._equipment
@@ -265,7 +265,7 @@ class ProcessRuntime:
             }
         )
 
-    async def _look(self, only: frozenset[str] | None) -> dict[str, frozenset[SeenVolume]]:
+    async def _look(self, only: frozenset[str] | None) -> dict[str, frozenset[ObservedVolume]]:
         """A disk that hangs holds one thread, not one more for every tick."""
         if self._stuck is not None and not self._stuck.done():
             raise Unavailable(f"{self.places.volumes} does not answer")
@@ -276,7 +276,7 @@ class ProcessRuntime:
             self._stuck = looking
             raise Unavailable(f"{self.places.volumes} does not answer") from error
 
-    async def _look_at(self, workspace_id: str) -> SeenContainer | None:
+    async def _look_at(self, workspace_id: str) -> ObservedContainer | None:
         supervisor = self._containers[workspace_id]
         ready = supervisor.is_running and await self._answers(supervisor)
         if self._containers.get(workspace_id) is not supervisor:
@@ -285,7 +285,7 @@ class ProcessRuntime:
             return None  # ended at our wish, and whoever wished it has not yet come to forget it
         wanted = supervisor.container
         is_paused = supervisor.is_paused and supervisor.ended is None
-        return SeenContainer(
+        return ObservedContainer(
             wanted.home.generation, wanted.revision, ready and supervisor.ended is None, supervisor.ended, is_paused
         )
 
@@ -335,7 +335,7 @@ class ProcessRuntime:
             present = supervisor is not None and supervisor.is_running and supervisor.container.home == home
             if archived_revision is not None:
                 opened = await self._on_disk(self._volumes.opened, home)
-                if isinstance(opened, Illegible):
+                if isinstance(opened, UnreadableFile):
                     message = f"whether the home was opened after revision {archived_revision} was archived is not known, since"
                     message += f" {opened.path} cannot be read ({opened.why}); start the workspace once, or purge it"
                     raise Failed(Code.VOLUME_REOPENED, message, archived=archived_revision)
@@ -414,7 +414,7 @@ class ProcessRuntime:
     async def _own(self, home: Home, user: int | None) -> None:
         """A million files take minutes: when the caller is cancelled, the rest is left to the next start."""
         given_up = threading.Event()
-        await to_the_end(asyncio.to_thread(self._volumes.own, home, user, given_up.is_set), on_cancel=given_up.set)
+        await finish_despite_cancel(asyncio.to_thread(self._volumes.own, home, user, given_up.is_set), on_cancel=given_up.set)
 
     async def _require_marker(self, home: Home) -> None:
         seen = await self._on_disk(self._volumes.seen, home)
@@ -428,7 +428,7 @@ class ProcessRuntime:
                 self._containers.pop(workspace_id, None)
                 await self._on_disk(self._forget, workspace_id)
 
-    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
         most = self._options.execute_output_bytes
         return await agent_client.execute(self._running(workspace_id).control, command, stdin, most_bytes=most)
 
@@ -500,7 +500,7 @@ class ProcessRuntime:
 
     async def _on_disk(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """In a thread, and to its end: half a rename helps nobody."""
-        return await to_the_end(asyncio.to_thread(work, *arguments, **named))
+        return await finish_despite_cancel(asyncio.to_thread(work, *arguments, **named))
 
     def _burn(self, grave: Path | None, *, at_once: bool = False) -> "asyncio.Future[None]":
         """In a thread of its own, which removes one tree after the other: a large one takes minutes. `at_once`: not there."""

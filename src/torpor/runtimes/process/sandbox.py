@@ -41,7 +41,7 @@ ETC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SandboxSpec:
     """What one container's sandbox is made of."""
 
     home: Path
@@ -120,7 +120,7 @@ def environment(given: Mapping[str, str], *, home: str, port: int, last_in_path:
     }
 
 
-def argv(bubblewrap: str, room: Room, command: Iterable[str], *, mark: str, info_fd: int) -> list[str]:
+def argv(bubblewrap: str, room: SandboxSpec, command: Iterable[str], *, mark: str, info_fd: int) -> list[str]:
     """The whole call. Order matters: what comes later is mounted over what came before."""
     words = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "workspace"]
     words += ["--die-with-parent", "--as-pid-1", "--clearenv", "--setenv", MARK, mark]

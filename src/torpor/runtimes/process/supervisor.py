@@ -15,22 +15,22 @@ import structlog
 
 from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Unavailable
-from torpor.domain.records import Ended
-from torpor.inside.program import Orders
+from torpor.domain.records import ProgramExit
+from torpor.inside.program import AgentOptions
 from torpor.ports import Address, Container
 from torpor.runtimes.process import agent_client, cpu_weight, pasta, pipes, processes, sandbox, user_access
 from torpor.runtimes.process.cgroups import Cgroups
-from torpor.runtimes.process.confinement import Confinement, Network
+from torpor.runtimes.process.confinement import Confinement, NetworkMode
 from torpor.runtimes.process.directory_tree import remove_tree
 from torpor.runtimes.process.host_programs import ToolFailed
-from torpor.runtimes.process.launch import Spawned, joining
-from torpor.runtimes.process.logs import Log
-from torpor.runtimes.process.network import Veths
-from torpor.runtimes.process.options import Options
-from torpor.runtimes.process.paths import Places, make_run_directory, short
-from torpor.runtimes.process.placeholders import Known, mentioned
+from torpor.runtimes.process.launch import SpawnedProcess, join_cgroups_argv
+from torpor.runtimes.process.logs import ContainerLog
+from torpor.runtimes.process.network import VethNetwork
+from torpor.runtimes.process.options import ProcessOptions
+from torpor.runtimes.process.paths import RuntimePaths, make_run_directory, short
+from torpor.runtimes.process.placeholders import Placeholders, uses_placeholder
 from torpor.runtimes.process.process_activity import cpu_and_foregrounds
-from torpor.runtimes.process.timeouts import to_the_end
+from torpor.runtimes.process.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
 
@@ -44,19 +44,19 @@ BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class ContainerSetup:
     """What every container of this runtime is started with."""
 
-    places: Places
-    options: Options
+    places: RuntimePaths
+    options: ProcessOptions
     confinement: Confinement
     cgroups: Cgroups | None
-    veths: Veths | None
+    veths: VethNetwork | None
     notices: tuple[str, ...] = ()
     """What the log of each container begins with."""
 
 
-class Sockets(NamedTuple):
+class AgentSockets(NamedTuple):
     """The descriptors that the agent is handed, see `torpor.inside.agent`."""
 
     bridge: int
@@ -69,14 +69,14 @@ class Supervisor:
 
     def __init__(
         self,
-        equipment: Equipment,
+        equipment: ContainerSetup,
         container: Container,
         home: Path,
         programs: Path | None,
         on_change: Callable[[str], None],
     ) -> None:
         self.container = container
-        self.ended: Ended | None = None
+        self.ended: ProgramExit | None = None
         self._equipment = equipment
         self._on_change = on_change
         self._home = home
@@ -85,13 +85,13 @@ class Supervisor:
         self._name = short(self._id, 16)
         self._directory = equipment.places.container(self._id)
         self._program = equipment.places.program(self._id)
-        self._log = Log(equipment.places.log(self._id), equipment.options.log_bytes)
+        self._log = ContainerLog(equipment.places.log(self._id), equipment.options.log_bytes)
         self._log_turn = asyncio.Lock()
-        self._spawned: Spawned | None = None
+        self._spawned: SpawnedProcess | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
-        self._agent: processes.Identity | None = None
-        self._paused: set[processes.Identity] = set()
+        self._agent: processes.ProcessIdentity | None = None
+        self._paused: set[processes.ProcessIdentity] = set()
         self._pausing = threading.Lock()
         self.was_ready = False
         """At the last look at which no process of it was paused."""
@@ -111,7 +111,7 @@ class Supervisor:
         try:
             await self._start()
         except BaseException as error:
-            await to_the_end(self._remove_remains())
+            await finish_despite_cancel(self._remove_remains())
             if isinstance(error, OSError | ToolFailed):
                 message = f"cannot start the container: {error}\n{self._log.last_lines}".strip()
                 raise Failed(Code.CONTAINER_START_FAILED, message) from error
@@ -121,15 +121,15 @@ class Supervisor:
         confinement = self._equipment.confinement
         user = confinement.user_of(self._id)
         await asyncio.to_thread(self._prepare, user)
-        port = PORT_INSIDE if confinement.network is not Network.SHARED else free_port()
+        port = PORT_INSIDE if confinement.network is not NetworkMode.SHARED else free_port()
         with contextlib.ExitStack() as opened:
             bridge = opened.enter_context(listening(self.bridge))
             ports = opened.enter_context(listening(self.ports))
             control = opened.enter_context(listening(self.control))
             info, info_end = (opened.enter_context(os.fdopen(end, "rb", 0)) for end in os.pipe())
-            sockets = Sockets(bridge.fileno(), ports.fileno(), control.fileno())
-            spawned = self._spawned = Spawned(
-                joining(self._doors(), self._argv(user, info_end.fileno())),
+            sockets = AgentSockets(bridge.fileno(), ports.fileno(), control.fileno())
+            spawned = self._spawned = SpawnedProcess(
+                join_cgroups_argv(self._doors(), self._argv(user, info_end.fileno())),
                 environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", processes.MARK: self._mark},
                 pass_fds=(*sockets, info_end.fileno()),
             )
@@ -140,8 +140,8 @@ class Supervisor:
                 self._tasks.append(asyncio.ensure_future(cpu_weight.make_nice(spawned, self._cpu_weight)))
             agent: int | None = spawned.pid
             if confinement.bubblewrap is not None:
-                agent = await born(info)
-                if confinement.network is Network.PASTA:  # the number is one of pasta's PID namespace
+                agent = await read_agent_pid(info)
+                if confinement.network is NetworkMode.PASTA:  # the number is one of pasta's PID namespace
                     agent = await asyncio.to_thread(processes.first_of_namespace, spawned.pid, agent)
                 elif self._equipment.veths is not None:
                     await self._equipment.veths.connect(self._id, agent)
@@ -160,7 +160,7 @@ class Supervisor:
         etc = self._directory / "etc"
         etc.mkdir()
         files = sandbox.etc_files(os.getuid() if user is None else user, confinement.nameservers)
-        if confinement.network is Network.SHARED:
+        if confinement.network is NetworkMode.SHARED:
             files["resolv.conf"] = sandbox.own_resolvers()
         for name, text in files.items():
             if text:
@@ -186,13 +186,13 @@ class Supervisor:
         confinement, options = self._equipment.confinement, self._equipment.options
         if confinement.bubblewrap is None:
             return user_access.agent_argv("start.py")
-        room = sandbox.Room(
+        room = sandbox.SandboxSpec(
             home=self._home,
             etc=self._directory / "etc",
             programs=self._programs,
             user=os.getuid() if user is None else user,
             own_user_namespace=confinement.own_user_namespace,
-            own_network=confinement.network is Network.VETH,
+            own_network=confinement.network is NetworkMode.VETH,
             tmp_bytes=options.tmp_bytes if confinement.bounded_tmp else 0,
         )
         argv = sandbox.argv(
@@ -202,15 +202,15 @@ class Supervisor:
             mark=self._mark,
             info_fd=info_fd,
         )
-        if confinement.network is not Network.PASTA:
+        if confinement.network is not NetworkMode.PASTA:
             return argv
         blocked, allowed = options.blocked_networks, options.allowed_networks
         return pasta.argv(argv, nameservers=confinement.nameservers, blocked=blocked, allowed=allowed)
 
-    def _orders(self, user: int | None, port: int, sockets: Sockets) -> Orders:
+    def _orders(self, user: int | None, port: int, sockets: AgentSockets) -> AgentOptions:
         program, confinement = self.container.program, self._equipment.confinement
         alone = confinement.bubblewrap is not None
-        known = Known(
+        known = Placeholders(
             python=str(sandbox.interpreter()),
             inside=sandbox.INSIDE if alone else str(sandbox.inside_folder()),
             site=sandbox.SITE if alone else str(sandbox.site_folder()),
@@ -226,20 +226,20 @@ class Supervisor:
         environment = sandbox.environment(given, home=known.home, port=port, last_in_path=last)
         if not alone:
             environment[processes.MARK] = self._mark
-        return Orders(
+        return AgentOptions(
             bridge_fd=sockets.bridge,
             ports_fd=sockets.ports,
             control_fd=sockets.control,
             port=port,
-            socket=known.socket if mentioned("socket", words) else "",
+            socket=known.socket if uses_placeholder("socket", words) else "",
             home=known.home,
             command=program.command if program.is_verbatim else tuple(map(known.fill, program.command)),
             environment=environment,
             user=user,
             alone=alone,
-            own_network=confinement.network is not Network.SHARED,
+            own_network=confinement.network is not NetworkMode.SHARED,
             limits=self._resource_limits(alone=alone),
-            shown=user_access.needed(self._home, self._programs) if confinement.shows_folders else (),
+            shown=user_access.needed_directories(self._home, self._programs) if confinement.shows_folders else (),
         )
 
     def _resource_limits(self, *, alone: bool) -> dict[str, int]:
@@ -256,7 +256,7 @@ class Supervisor:
 
     # ── living ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _keep_log(self, spawned: Spawned) -> None:
+    async def _keep_log(self, spawned: SpawnedProcess) -> None:
         output = await spawned.output()
         while data := await output.read(1 << 16):
             self._log.remember(data)
@@ -274,7 +274,7 @@ class Supervisor:
         if await answers and self.is_running:
             self._on_change(self._id)
 
-    async def _watch(self, spawned: Spawned) -> None:
+    async def _watch(self, spawned: SpawnedProcess) -> None:
         """When its first process ends, all of it ends; what it said last is kept."""
         code = await spawned.wait()
         try:
@@ -284,7 +284,7 @@ class Supervisor:
             await self._tidy()
         finally:
             if not self._stopping:
-                self.ended = Ended(code, self._log.last_lines)
+                self.ended = ProgramExit(code, self._log.last_lines)
             self._gone.set()
             self._on_change(self._id)
 
@@ -299,7 +299,7 @@ class Supervisor:
             identity = processes.identify(spawned.pid)
             pids = {one.pid for one in processes.tree(identity)} if identity is not None else set()
         else:
-            pids = {one.pid for one in processes.marked(self._mark)}
+            pids = {one.pid for one in processes.find_marked(self._mark)}
         cpu_s, foregrounds = cpu_and_foregrounds(pids)
         counted_s = cgroups.cpu_s(self._name) if cgroups is not None else None
         used_s = cpu_s if counted_s is None else counted_s
@@ -316,7 +316,7 @@ class Supervisor:
         return self._stopping
 
     @property
-    def agent(self) -> processes.Identity | None:
+    def agent(self) -> processes.ProcessIdentity | None:
         """Its parents and itself are ours and are never paused: commands and the end of the workspace go through it."""
         return self._agent if self.is_running else None
 
@@ -352,7 +352,7 @@ class Supervisor:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), grace_s + 1.0)
         if not self._gone.is_set():
-            await to_the_end(self._end_tree())
+            await finish_despite_cancel(self._end_tree())
             try:
                 await asyncio.wait_for(self._gone.wait(), GONE_WITHIN_S)
             except TimeoutError as error:
@@ -410,7 +410,7 @@ def listening(path: str) -> Iterator[socket.socket]:
         server.close()
 
 
-async def born(info: IO[bytes]) -> int:
+async def read_agent_pid(info: IO[bytes]) -> int:
     """The process id of the agent, as bubblewrap tells it once the namespaces stand."""
     reader, transport = await pipes.reader(info)
     try:

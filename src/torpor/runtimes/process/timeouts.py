@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def to_the_end(work: Awaitable[T], on_cancel: Callable[[], None] = lambda: None) -> T:
+async def finish_despite_cancel(work: Awaitable[T], on_cancel: Callable[[], None] = lambda: None) -> T:
     """Finish it though we are cancelled meanwhile; the cancellation is raised afterwards. `on_cancel` may cut it short."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from torpor.inside.program import Orders
+from torpor.inside.program import AgentOptions
 from torpor.runtimes.process import sandbox, users
 from torpor.runtimes.process.host_programs import TRIAL_S, ToolFailed, call
-from torpor.runtimes.process.launch import dying_with_us
-from torpor.runtimes.process.paths import Places
+from torpor.runtimes.process.launch import parent_death_argv
+from torpor.runtimes.process.paths import RuntimePaths
 
 # The current directory is the home; what Torpor brings along must be readable, too.
 LOOK = "import os, sys; os.listdir(); open(sys.argv[1]).close(); os.listdir(sys.argv[2])"
@@ -24,7 +24,7 @@ LOOK = "import os, sys; os.listdir(); open(sys.argv[1]).close(); os.listdir(sys.
 NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 
 
-def needed(home: Path, programs: Path | None = None) -> tuple[str, ...]:
+def needed_directories(home: Path, programs: Path | None = None) -> tuple[str, ...]:
     """Return the directories that a workspace's user needs besides those of the system."""
     candidates = (sandbox.interpreter_home(), sandbox.inside_folder(), sandbox.site_folder(), programs, home)
     return tuple(str(path) for path in candidates if path is not None)
@@ -33,17 +33,17 @@ def needed(home: Path, programs: Path | None = None) -> tuple[str, ...]:
 def agent_argv(script: str) -> list[str]:
     """Return the call that runs one of the scripts in torpor/inside, without a sandbox."""
     argv = [*sandbox.python_argv(), str(sandbox.inside_folder() / script)]
-    return dying_with_us(argv, no_new_privileges=True)
+    return parent_death_argv(argv, no_new_privileges=True)
 
 
-async def refusal(places: Places, *, within_s: float = TRIAL_S) -> str | None:
+async def refusal(places: RuntimePaths, *, within_s: float = TRIAL_S) -> str | None:
     """Return why users of their own are impossible here; None when they work. Torpor must be root.
 
     Raise ToolFailed or OSError when the trial did not take place: a full disk or a busy machine is no reason to run
     workspaces as root.
     """
     user = users.pick("", users.mapped_users())
-    with trial_home(nearest(places.volumes)) as home:
+    with trial_home(nearest_existing(places.volumes)) as home:
         try:
             os.chown(home, user, user)
         except OSError as error:
@@ -59,9 +59,9 @@ async def refusal(places: Places, *, within_s: float = TRIAL_S) -> str | None:
     return None
 
 
-def trial(home: Path, user: int) -> Orders:
+def trial(home: Path, user: int) -> AgentOptions:
     looked_at = (str(sandbox.inside_folder() / "terminal.py"), str(sandbox.site_folder()))
-    return Orders(
+    return AgentOptions(
         bridge_fd=-1,
         ports_fd=-1,
         control_fd=-1,
@@ -74,7 +74,7 @@ def trial(home: Path, user: int) -> Orders:
         alone=False,
         own_network=False,
         limits={},
-        shown=needed(home),
+        shown=needed_directories(home),
     )
 
 
@@ -88,6 +88,6 @@ def trial_home(folder: Path) -> Iterator[Path]:
         home.rmdir()
 
 
-def nearest(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """Return the path, or the closest folder above it that exists."""
     return next(candidate for candidate in (path, *path.parents) if candidate.exists())

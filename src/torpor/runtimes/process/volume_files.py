@@ -1,8 +1,8 @@
 """Read and write the small files beside a home: its marker, the revision it was opened with, the newest epoch.
 
 Until the home is whole, `half-made` lies there in place of the marker: by one rename the one becomes the other. Each of the
-others is read as its value, as `None` where there is no such file, or as `Illegible`, whatever lies there: one damaged file
-concerns one workspace, and what it means is decided where it is used. Unavailable is raised only where this process could
+others is read as its value, as `None` where there is no such file, or as `UnreadableFile`, whatever lies there: one damaged
+file concerns one workspace, and what it means is decided where it is used. Unavailable is raised only where this process could
 not read at all. Everything here blocks.
 """
 
@@ -35,25 +35,25 @@ MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Illegible:
+class UnreadableFile:
     """The file (or folder) is there, but its content cannot be read or has no meaning."""
 
     path: Path
     why: str
 
 
-def read_marker(volume: Path) -> Marker | Illegible | None:
+def read_marker(volume: Path) -> Marker | UnreadableFile | None:
     return _read(
         volume / MARKER,
         lambda facts: Marker(_text(facts, "workspace_id"), _number(facts, "generation"), _text(facts, "manifest_root")),
     )
 
 
-def read_opened(volume: Path) -> int | Illegible | None:
+def read_opened(volume: Path) -> int | UnreadableFile | None:
     return _read(volume / OPENED, lambda facts: _number(facts, "revision"))
 
 
-def read_epoch(volume: Path) -> int | Illegible | None:
+def read_epoch(volume: Path) -> int | UnreadableFile | None:
     return _read(volume / EPOCH, lambda facts: _number(facts, "epoch"))
 
 
@@ -62,17 +62,17 @@ def is_half_made(volume: Path) -> bool:
     try:
         names = set(os.listdir(volume))  # noqa: PTH208
     except OSError as error:
-        _blame(error, volume)
+        _unreadable(error, volume)
         return False
     return names <= {EPOCH, EPOCH_ASIDE} or (HALF_MADE in names and not names & {MARKER, OPENED})
 
 
-def look_for_folder(path: Path) -> bool | Illegible:
+def directory_exists(path: Path) -> bool | UnreadableFile:
     """Whether it is there; Illegible where that cannot be told."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except OSError as error:
-        return False if error.errno in IS_MISSING else _blame(error, path)
+        return False if error.errno in IS_MISSING else _unreadable(error, path)
 
 
 def is_empty_folder(path: Path) -> bool:
@@ -96,7 +96,7 @@ def write_marker(volume: Path, marker: Marker) -> None:
         return
     atomic_file.write(volume / HALF_MADE, content)
     (volume / HALF_MADE).replace(volume / MARKER)
-    atomic_file.flush_directory(volume)
+    atomic_file.sync_directory(volume)
 
 
 def write_opened(volume: Path, revision: int) -> None:
@@ -111,27 +111,27 @@ def write_epoch(volume: Path, epoch: int) -> None:
         aside.replace(volume / EPOCH)
 
 
-def _read(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> T | Illegible | None:
+def _read(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> T | UnreadableFile | None:
     try:
         facts = json.loads(_content(path))
         if not isinstance(facts, dict):
-            return Illegible(path, "it holds no JSON object")
+            return UnreadableFile(path, "it holds no JSON object")
         return parse(facts)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return _blame(error, path)
+        return _unreadable(error, path)
     except RecursionError:
-        return Illegible(path, "it is nested too deeply")
+        return UnreadableFile(path, "it is nested too deeply")
     except ValueError as error:
-        return Illegible(path, str(error))
+        return UnreadableFile(path, str(error))
 
 
-def _blame(error: OSError, path: Path) -> Illegible:
+def _unreadable(error: OSError, path: Path) -> UnreadableFile:
     """The path, unless it was this process that lacked something."""
     if error.errno in OF_THIS_PROCESS:
         raise Unavailable(f"cannot read {path} now: {error.strerror}") from error
-    return Illegible(path, error.strerror or str(error))
+    return UnreadableFile(path, error.strerror or str(error))
 
 
 def _content(path: Path) -> bytes:

@@ -15,12 +15,12 @@ from pathlib import Path
 from torpor import atomic_file
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Unavailable
-from torpor.domain.records import Marker, SeenVolume
+from torpor.domain.records import Marker, ObservedVolume
 from torpor.ports import Fence, Home
 from torpor.runtimes.process import volume_files
 from torpor.runtimes.process.directory_tree import give_tree, remove_tree
-from torpor.runtimes.process.paths import Places, home_of
-from torpor.runtimes.process.volume_files import Illegible
+from torpor.runtimes.process.paths import RuntimePaths, home_of
+from torpor.runtimes.process.volume_files import UnreadableFile
 
 TRAVERSABLE = 0o711
 """Whatever our umask is: without a sandbox a workspace's user reaches its home through these."""
@@ -28,7 +28,7 @@ OUT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class Volumes:
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: RuntimePaths) -> None:
         self._places = places
         self._epochs: dict[str, int] = {}
         self.identity = ""
@@ -67,9 +67,9 @@ class Volumes:
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def all(self, only: frozenset[str] | None) -> dict[str, frozenset[SeenVolume]]:
+    def all(self, only: frozenset[str] | None) -> dict[str, frozenset[ObservedVolume]]:
         self.require_root()
-        found: dict[str, set[SeenVolume]] = {}
+        found: dict[str, set[ObservedVolume]] = {}
         try:
             names = os.listdir(self._places.volumes)  # noqa: PTH208
         except OSError as error:
@@ -84,21 +84,21 @@ class Volumes:
     def home_path(self, home: Home) -> Path:
         return self._places.volume(home) / "home"
 
-    def seen(self, home: Home) -> SeenVolume:
+    def seen(self, home: Home) -> ObservedVolume:
         """It is whole with the marker of this very volume and a home beside it. Otherwise `fault` says what is wrong."""
         volume, inner = self._places.volume(home), self.home_path(home)
-        marker, folder = volume_files.read_marker(volume), volume_files.look_for_folder(inner)
+        marker, folder = volume_files.read_marker(volume), volume_files.directory_exists(inner)
         marker_path, is_ours = volume / volume_files.MARKER, _is_ours(marker, home)
         match marker, folder:
             case Marker(home.workspace_id, home.generation) as whole, True:
-                return SeenVolume(home.generation, whole)
+                return ObservedVolume(home.generation, whole)
             case _ if not is_ours:
                 fault = f"its marker names another workspace: {marker_path} (if its files are of this one, remove the marker)"
             case _, False:
                 fault = f"the home's folder is missing: {inner}"
-            case Illegible(path, why), _:
+            case UnreadableFile(path, why), _:
                 fault = f"its marker cannot be read: {path} ({why})"
-            case _, Illegible(path, why):
+            case _, UnreadableFile(path, why):
                 fault = f"the home's folder cannot be read: {path} ({why})"
             case Marker(), _:
                 fault = f"its marker names another home: {marker_path}"
@@ -107,7 +107,7 @@ class Volumes:
         if volume_files.is_empty_folder(inner):
             fault += ", and the home's folder is empty"
         is_illegible = not volume_files.is_half_made(volume)
-        return SeenVolume(home.generation, None, is_illegible, fault, str(inner), has_home=is_ours and folder is not False)
+        return ObservedVolume(home.generation, None, is_illegible, fault, str(inner), has_home=is_ours and folder is not False)
 
     def disk(self) -> Disk:
         found = os.statvfs(self._places.volumes)
@@ -120,7 +120,7 @@ class Volumes:
         except OSError:
             return False
 
-    def opened(self, home: Home) -> int | Illegible:
+    def opened(self, home: Home) -> int | UnreadableFile:
         """The highest revision that it was ever started with."""
         opened = volume_files.read_opened(self._places.volume(home))
         return 0 if opened is None else opened
@@ -129,7 +129,7 @@ class Volumes:
 
     def ensure(self, home: Home, user: int | None) -> None:
         path = self._places.volume(home)
-        with translated(Code.VOLUME_CREATE_FAILED, f"cannot create the volume {path.name}"):
+        with translate_errors(Code.VOLUME_CREATE_FAILED, f"cannot create the volume {path.name}"):
             path.mkdir(exist_ok=True)
             path.chmod(TRAVERSABLE)
             inner = self.home_path(home)
@@ -140,13 +140,13 @@ class Volumes:
                 inner.mkdir(mode=0o700)
                 if user is not None:
                     os.chown(inner, user, user)
-            atomic_file.flush_directory(path)
-            atomic_file.flush_directory(path.parent)
+            atomic_file.sync_directory(path)
+            atomic_file.sync_directory(path.parent)
 
     def mark(self, home: Home, marker: Marker) -> None:
         """A marker that names another workspace stays: its owner's files are no one else's."""
         volume = self._places.volume(home)
-        with translated(Code.VOLUME_CREATE_FAILED, "cannot write the volume's marker"):
+        with translate_errors(Code.VOLUME_CREATE_FAILED, "cannot write the volume's marker"):
             if not self.home_path(home).is_dir():
                 raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation} to mark")
             if not _is_ours(volume_files.read_marker(volume), home):
@@ -160,15 +160,15 @@ class Volumes:
         A number that cannot be read is replaced: the row counts revisions, and this one is its latest.
         """
         opened = self.opened(home)
-        if isinstance(opened, Illegible) or revision > opened:
-            with translated(Code.CONTAINER_START_FAILED, "cannot note that the volume is opened"):
+        if isinstance(opened, UnreadableFile) or revision > opened:
+            with translate_errors(Code.CONTAINER_START_FAILED, "cannot note that the volume is opened"):
                 volume_files.write_opened(self._places.volume(home), revision)
 
     def own(self, home: Home, user: int | None, is_given_up: Callable[[], bool] = lambda: False) -> None:
         """Make the home belong to the user that runs the workspace now. `is_given_up`: asked for each of its files."""
         path = self.home_path(home)
         if user is not None and path.stat().st_uid != user:
-            with translated(Code.CONTAINER_START_FAILED, "cannot give the home to its user"):
+            with translate_errors(Code.CONTAINER_START_FAILED, "cannot give the home to its user"):
                 give_tree(path, user, is_given_up)
 
     def grave_of(self, home: Home) -> Path:
@@ -178,13 +178,13 @@ class Volumes:
     def throw_away(self, home: Home, grave: Path) -> None:
         """Gone in one instant, by a rename; the tree is removed afterwards, see `burn`."""
         path = self._places.volume(home)
-        with translated(Code.INTERNAL, f"cannot throw the volume {path.name} away"):
+        with translate_errors(Code.INTERNAL, f"cannot throw the volume {path.name} away"):
             self._places.trash.mkdir(mode=0o700, exist_ok=True)
             try:
                 path.rename(grave)
             except FileNotFoundError:
                 return
-            atomic_file.flush_directory(self._places.volumes)
+            atomic_file.sync_directory(self._places.volumes)
 
     def burn(self, grave: Path | None = None) -> None:
         """Remove this grave, or all of them. What cannot be removed now is swept at the next start."""
@@ -204,7 +204,7 @@ class Volumes:
         found = [volume_files.read_epoch(self._places.volume(home)) for home in homes]
         newest = self._epochs.get(workspace_id)
         if newest is None:
-            newest = max((fence.epoch + 1 if isinstance(one, Illegible) else one or 0 for one in found), default=0)
+            newest = max((fence.epoch + 1 if isinstance(one, UnreadableFile) else one or 0 for one in found), default=0)
         if homes:  # otherwise there is nothing to guard, and every id ever asked about would be kept
             self._epochs[workspace_id] = max(newest, fence.epoch)
         if fence.epoch < newest:
@@ -224,13 +224,13 @@ class Volumes:
         return [home for home in homes if home is not None and home.workspace_id == workspace_id]
 
 
-def _is_ours(marker: Marker | Illegible | None, home: Home) -> bool:
+def _is_ours(marker: Marker | UnreadableFile | None, home: Home) -> bool:
     """No marker says that the volume is another workspace's."""
     return not isinstance(marker, Marker) or marker.workspace_id == home.workspace_id
 
 
 @contextlib.contextmanager
-def translated(code: Code, what: str) -> Iterator[None]:
+def translate_errors(code: Code, what: str) -> Iterator[None]:
     """A full disk is a full disk, whatever was being done; everything else has the name of what was being done."""
     try:
         yield

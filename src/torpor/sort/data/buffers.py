@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from torpor.sort.data.files import broken
-from torpor.sort.errors import Broken
+from torpor.sort.data.files import to_sort_failed
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.batch import Bytes
 from torpor.sort.sizes import MIB
 
@@ -30,7 +30,7 @@ def aligned(size: int) -> Bytes:
     return np.frombuffer(memory, dtype=np.uint8)
 
 
-class Room:
+class ReusableBuffer:
     """Bytes that are used again and again; they grow when more is asked for, and what was in them is then lost."""
 
     def __init__(self, size: int = 0) -> None:
@@ -42,7 +42,7 @@ class Room:
         return self._bytes[:size]
 
 
-class Descriptors:
+class OpenFiles:
     """Reads anywhere in many files, from any thread."""
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class Descriptors:
                 while view:
                     size = os.preadv(descriptor, [view], offset)
                     if not size:
-                        raise Broken(f"reading {path}: it ends at byte {offset}, before it should")
+                        raise SortFailed(f"reading {path}: it ends at byte {offset}, before it should")
                     view, offset = view[size:], offset + size
             finally:
                 if not held:
                     os.close(descriptor)
         except OSError as error:
-            raise broken(error, path, "reading") from error
+            raise to_sort_failed(error, path, "reading") from error
 
     def forget(self, path: Path) -> None:
         """It is about to be removed, and another file may get its name. Nobody may be reading it."""

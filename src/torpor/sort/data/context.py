@@ -5,33 +5,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torpor.sort.data.files import digest
-from torpor.sort.data.inputs import Reader
-from torpor.sort.data.memory_budget import Budget, share_out
+from torpor.sort.data.inputs import InputReader
+from torpor.sort.data.memory_budget import MemoryBudget, memory_budget
 from torpor.sort.data.segments import Inputs
-from torpor.sort.data.worker_directory import Place
-from torpor.sort.machine.records import Cut
+from torpor.sort.data.worker_directory import WorkerDirectory
+from torpor.sort.machine.records import PartitionMap
 from torpor.sort.record import Format
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """Somebody has asked for an end; there is nothing wrong with the work."""
 
 
-def _nobody_asks(_: float) -> None:
+def _ignore_progress(_: float) -> None:
     return
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SortContext:
     job: str
     index: int
     workers: int
     attempt: int
-    cut: Cut
+    cut: PartitionMap
     format: Format
     inputs: Inputs
-    reader: Reader
-    place: Place
+    reader: InputReader
+    place: WorkerDirectory
     memory: int
     threads: int
     proof: bool = True
@@ -39,7 +39,7 @@ class Context:
     sync: bool = True
     """Whether output is on the disk before it counts."""
     stop: threading.Event = field(default_factory=threading.Event)
-    progress: Callable[[float], None] = _nobody_asks
+    progress: Callable[[float], None] = _ignore_progress
     """Takes how much of the present work is done, from 0 to 100; called from any thread."""
 
     @property
@@ -51,8 +51,8 @@ class Context:
         return self.cut.owned_by(self.index)
 
     @property
-    def budget(self) -> Budget:
-        return share_out(self.memory, self.threads, self.format, self.inputs, self.workers)
+    def budget(self) -> MemoryBudget:
+        return memory_budget(self.memory, self.threads, self.format, self.inputs, self.workers)
 
     @property
     def boundaries(self) -> str:
@@ -67,4 +67,4 @@ class Context:
     def go_on(self) -> None:
         """Looked at between blocks."""
         if self.stop.is_set():
-            raise Stopped("the work was stopped")
+            raise StopRequested("the work was stopped")

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from torpor.sort.data.files import broken, remove
-from torpor.sort.errors import Refused
+from torpor.sort.data.files import remove, to_sort_failed
+from torpor.sort.errors import SortRefused
 
 POLL_S = 0.05
 
@@ -25,7 +25,7 @@ class DirectoryLock:
             self._pid_file.write_text(f"{os.getpid()}\n")
         except OSError as error:
             os.close(self._descriptor)
-            raise broken(error, self._pid_file, "writing") from error
+            raise to_sort_failed(error, self._pid_file, "writing") from error
 
     def release(self) -> None:
         remove(self._pid_file)  # While it is still ours: a moment later it is somebody else's.
@@ -46,12 +46,14 @@ def _locked(directory: Path, what: str, pid_file: Path, end: float, mode: int) -
         except FileNotFoundError:
             continue  # Whoever had it has just removed it.
         except OSError as error:
-            raise Refused("bad_directory", f"the {what} directory {directory} cannot be read: {error.strerror}") from error
+            raise SortRefused("bad_directory", f"the {what} directory {directory} cannot be read: {error.strerror}") from error
         if _take(descriptor, directory):
             return descriptor
         os.close(descriptor)
         if time.monotonic() >= end:
-            raise Refused("in_use", f"the {what} directory {directory} is in use by {_holder(pid_file)}; wait for it or end it")
+            raise SortRefused(
+                "in_use", f"the {what} directory {directory} is in use by {_holder(pid_file)}; wait for it or end it"
+            )
         time.sleep(POLL_S)
 
 
@@ -59,11 +61,11 @@ def make_directory(directory: Path, what: str, mode: int) -> None:
     try:
         directory.mkdir(mode=mode, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise Refused(
+        raise SortRefused(
             "bad_directory", f"the {what} directory {directory} cannot be made: there is a file in its place"
         ) from error
     except OSError as error:
-        raise Refused("bad_directory", f"the {what} directory {directory} cannot be made: {error.strerror}") from error
+        raise SortRefused("bad_directory", f"the {what} directory {directory} cannot be made: {error.strerror}") from error
 
 
 def _take(descriptor: int, directory: Path) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torpor.sort.documents import from_plain, to_plain
-from torpor.sort.errors import Broken
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.proof import Proof
 
@@ -32,25 +32,25 @@ MEANS = {
 }
 
 
-def broken(error: OSError, path: Path | str, doing: str) -> Broken:
+def to_sort_failed(error: OSError, path: Path | str, doing: str) -> SortFailed:
     """What a foreign error means, with the file and what was being done to it."""
     reason = MEANS.get(error.errno or 0) or error.strerror or str(error)
-    return Broken(f"{doing} {os.fspath(path)}: {reason}")
+    return SortFailed(f"{doing} {os.fspath(path)}: {reason}")
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     RUN = "run"
     PART = "part"
     OUTPUT = "output"
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class FileManifest:
     """What a file that is whole says about itself; written after it, so that it never vouches for less."""
 
     name: str
     job: str
-    kind: Kind
+    kind: FileKind
     boundaries: str
     """Their digest: under other boundaries the same name holds other records."""
     proof: Proof
@@ -58,7 +58,7 @@ class Manifest:
     extra: Extra = field(default_factory=dict)
 
 
-class Writer:
+class AtomicWriter:
     """A file under its temporary name. Errors of its own writing come as Broken; who writes to `descriptor` translates his."""
 
     def __init__(self, descriptor: int, path: Path, doing: str) -> None:
@@ -89,7 +89,7 @@ class Writer:
         try:
             yield
         except OSError as error:
-            raise broken(error, self.path, self.doing) from error
+            raise to_sort_failed(error, self.path, self.doing) from error
 
 
 def _bytes_of(data: Data) -> memoryview:
@@ -102,7 +102,7 @@ def temporary(final: Path, attempt: int) -> Path:
 
 
 @contextmanager
-def writing(final: Path, attempt: int, *, sync: bool, doing: str = "writing") -> Iterator[Writer]:
+def writing(final: Path, attempt: int, *, sync: bool, doing: str = "writing") -> Iterator[AtomicWriter]:
     """A file that gets its name when the block ends well, and leaves nothing when it does not.
 
     With `sync` it survives a power cut from then on.
@@ -111,10 +111,10 @@ def writing(final: Path, attempt: int, *, sync: bool, doing: str = "writing") ->
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise broken(error, final, doing) from error
+        raise to_sort_failed(error, final, doing) from error
     try:
         try:
-            writer = Writer(descriptor, final, doing)
+            writer = AtomicWriter(descriptor, final, doing)
             yield writer
             with writer.troubles():
                 if sync:
@@ -140,32 +140,32 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_manifest(path: Path, manifest: Manifest, attempt: int, *, sync: bool) -> None:
+def write_manifest(path: Path, manifest: FileManifest, attempt: int, *, sync: bool) -> None:
     document = json.dumps(to_plain(manifest), sort_keys=True).encode()
     with writing(path, attempt, sync=sync, doing="writing the manifest") as writer:
         writer.write(document + b"\n")
 
 
-def read_manifest(path: Path) -> Manifest | None:
+def read_manifest(path: Path) -> FileManifest | None:
     """None also for one that is torn or not ours: what nothing vouches for is made again."""
     try:
-        return from_plain(Manifest, json.loads(path.read_bytes()))
+        return from_plain(FileManifest, json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise broken(error, path, "reading the manifest") from error
+        raise to_sort_failed(error, path, "reading the manifest") from error
     except ValueError:
         return None
 
 
-def is_whole(path: Path, manifest: Manifest) -> bool:
+def is_whole(path: Path, manifest: FileManifest) -> bool:
     """Is this the file that the manifest vouches for, by name and size? What it holds, only its records can prove."""
     try:
         return path.is_file() and path.stat().st_size == manifest.proof.size and path.name == manifest.name
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise broken(error, path, "reading") from error
+        raise to_sort_failed(error, path, "reading") from error
 
 
 def remove(path: Path) -> None:
@@ -175,7 +175,7 @@ def remove(path: Path) -> None:
     except NotADirectoryError:
         return
     except OSError as error:
-        raise broken(error, path, "removing") from error
+        raise to_sort_failed(error, path, "removing") from error
 
 
 def digest(boundaries: Iterable[Boundary]) -> str:

@@ -4,8 +4,8 @@ import codecs
 from collections.abc import Sequence
 from pathlib import Path
 
-from torpor.sort.data.inputs import beginnings
-from torpor.sort.errors import Refused
+from torpor.sort.data.inputs import file_heads
+from torpor.sort.errors import SortRefused
 from torpor.sort.record import GENSORT, Format, Lines
 from torpor.sort.sizes import KIB
 
@@ -18,7 +18,7 @@ def detect(paths: Sequence[Path]) -> Format:
     return examine(paths) or Lines()
 
 
-def chosen_line(form: Format) -> str:
+def format_message(form: Format) -> str:
     """What was chosen, for people who did not choose it."""
     kind = "UTF-8 text" if isinstance(form, Lines) else "not UTF-8 text"
     return f"format: {form}, because the input is {kind} (--format chooses another)"
@@ -29,7 +29,7 @@ def examine(paths: Sequence[Path]) -> Format | None:
     text: list[str] = []
     binary: list[str] = []
     may_be_records = True
-    for file, beginning in beginnings(paths, EXAMINED):
+    for file, beginning in file_heads(paths, EXAMINED):
         if not beginning:
             continue
         if is_text(beginning):
@@ -63,5 +63,5 @@ def has_record_lines(beginning: bytes) -> bool:
     return bool(lines) and len(last) < GENSORT.length
 
 
-def _unclear(why: str) -> Refused:
-    return Refused("unclear_format", f"{why}; choose with --format lines or --format {GENSORT}")
+def _unclear(why: str) -> SortRefused:
+    return SortRefused("unclear_format", f"{why}; choose with --format lines or --format {GENSORT}")

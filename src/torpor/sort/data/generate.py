@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from torpor.sort.data.files import PARTIAL, Writer, broken
-from torpor.sort.data.thread_pool import default_threads, spread
-from torpor.sort.errors import Refused
+from torpor.sort.data.files import PARTIAL, AtomicWriter, to_sort_failed
+from torpor.sort.data.thread_pool import default_threads, parallel_map
+from torpor.sort.errors import SortRefused
 from torpor.sort.kernels.lcg import LENGTH, MODULUS, SPAN, ascii_records, binary_records
 
 RECORDS_AT_ONCE = 2 * SPAN
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedFile:
     """What the file holds."""
 
     records: int
@@ -27,7 +27,7 @@ class Generated:
     """In bytes."""
 
 
-class _Workspace(threading.local):
+class _GenerateBuffers(threading.local):
     """What one thread uses for one block after the other."""
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ def generate(
     skew: bool = False,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Generated:
+) -> GeneratedFile:
     """Write the records first, first + 1, ...; `progress` hears how many more bytes were written, one call at a time."""
     _check(records, path, first)
     fill = ascii_records if ascii else binary_records
-    workspace = _Workspace()
+    workspace = _GenerateBuffers()
     turn, told = threading.Lock(), threading.Lock()
     with _whole_or_nothing(path) as writer:
 
@@ -61,31 +61,33 @@ def generate(
                 with told:
                     progress(len(block))
 
-        spread(make, range(0, records, RECORDS_AT_ONCE), default_threads() if threads is None else threads)
-    return Generated(records, records * LENGTH)
+        parallel_map(make, range(0, records, RECORDS_AT_ONCE), default_threads() if threads is None else threads)
+    return GeneratedFile(records, records * LENGTH)
 
 
 def _check(records: int, path: Path, first: int) -> None:
     if records < 0 or first < 0 or first + records > MODULUS:
-        raise Refused("bad_number", f"{records} records from number {first} on do not exist; numbers go from 0 to 2^128 - 1")
+        raise SortRefused(
+            "bad_number", f"{records} records from number {first} on do not exist; numbers go from 0 to 2^128 - 1"
+        )
     if os.path.lexists(path):
-        raise Refused("exists", f"{path} exists and is not overwritten; remove it or choose another name")
+        raise SortRefused("exists", f"{path} exists and is not overwritten; remove it or choose another name")
 
 
 @contextmanager
-def _whole_or_nothing(path: Path) -> Iterator[Writer]:
+def _whole_or_nothing(path: Path) -> Iterator[AtomicWriter]:
     """Written aside under a name that nobody else has, and renamed at the end. Not synced: it can be made again."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            yield Writer(descriptor, path, "generating")
+            yield AtomicWriter(descriptor, path, "generating")
         finally:
             os.close(descriptor)
         _check(0, path, 0)  # Making it took a while.
         aside.rename(path)
     except OSError as error:
-        raise broken(error, path, "generating") from error
+        raise to_sort_failed(error, path, "generating") from error
     finally:
         with suppress(OSError):
             aside.unlink()

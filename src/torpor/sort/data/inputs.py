@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import assert_never
 
-from torpor.sort.data.files import broken
+from torpor.sort.data.files import to_sort_failed
 from torpor.sort.data.segments import Chunk, Inputs, Segment
-from torpor.sort.errors import Broken, Refused
+from torpor.sort.errors import SortFailed, SortRefused
 from torpor.sort.kernels.sample import positions
 from torpor.sort.record import Fixed, Format, Lines
 from torpor.sort.sizes import KIB, MIB
@@ -47,7 +47,7 @@ def find(paths: Sequence[Path], format: Format) -> Inputs:
     return Inputs(tuple(_segment(file, format) for path in paths for file in _files(path)))
 
 
-def beginnings(paths: Sequence[Path], size: int) -> Iterator[tuple[str, bytes]]:
+def file_heads(paths: Sequence[Path], size: int) -> Iterator[tuple[str, bytes]]:
     """Each file with its first bytes; what is not a file is left to `find` to refuse."""
     for path in paths:
         for file in _files(path):
@@ -94,19 +94,21 @@ def _stat(path: str) -> os.stat_result:
         raise _refused(error, path, "the input") from error
 
 
-def _refused(error: OSError, path: str, what: str) -> Refused:
+def _refused(error: OSError, path: str, what: str) -> SortRefused:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return Refused("missing_input", f"{what} {path} does not exist; allowed are files and directories")
-    return Refused("unreadable_input", f"{what} {path} cannot be read: {error.strerror}")
+        return SortRefused("missing_input", f"{what} {path} does not exist; allowed are files and directories")
+    return SortRefused("unreadable_input", f"{what} {path} cannot be read: {error.strerror}")
 
 
 def _segment(path: str, format: Format) -> Segment:
     facts = _stat(path)
     if stat.S_ISDIR(facts.st_mode):
         # Followed, it could lead back to where it lies; left out, its records would be missing without a word.
-        raise Refused("special_input", f"the input {path} is a link to a directory; give that directory as an input of its own")
+        raise SortRefused(
+            "special_input", f"the input {path} is a link to a directory; give that directory as an input of its own"
+        )
     if not stat.S_ISREG(facts.st_mode):
-        raise Refused("special_input", f"the input {path} is neither a file nor a directory, and only these can be sorted")
+        raise SortRefused("special_input", f"the input {path} is neither a file nor a directory, and only these can be sorted")
     try:
         # Only opening tells whether it can be read.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -119,7 +121,7 @@ def _segment(path: str, format: Format) -> Segment:
     match format:
         case Fixed(length=length):
             if facts.st_size % length:
-                raise Refused(
+                raise SortRefused(
                     "truncated",
                     f"the input file {path} has {facts.st_size} bytes, not a whole number of records of {length} bytes each",
                 )
@@ -137,36 +139,38 @@ def check_unchanged(inputs: Inputs) -> None:
         try:
             facts = Path(path).stat()
         except OSError as error:
-            raise broken(error, path, "looking again at the input file") from error
+            raise to_sort_failed(error, path, "looking again at the input file") from error
         _compare(segment, facts)
 
 
 def _compare(segment: Segment, facts: os.stat_result) -> None:
     if facts.st_size != segment.size:
-        raise Broken(f"the input file {segment.path} was changed during the sort: from {segment.size} to {facts.st_size} bytes")
+        raise SortFailed(
+            f"the input file {segment.path} was changed during the sort: from {segment.size} to {facts.st_size} bytes"
+        )
     if facts.st_mtime_ns != segment.mtime_ns:
-        raise Broken(f"the input file {segment.path} was changed during the sort: it was written again")
+        raise SortFailed(f"the input file {segment.path} was changed during the sort: it was written again")
 
 
 # ---- what is read
 
 
 @dataclass(slots=True)
-class _Held:
+class _OpenInput:
     descriptor: int
     users: int = 0
 
 
-class Reader:
+class InputReader:
     """Reads anywhere in the inputs, from any thread. A file that fails, ends early or was changed is Broken, by name."""
 
     def __init__(self, inputs: Inputs, format: Format) -> None:
         self.inputs = inputs
         self.format = format
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, _OpenInput] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __enter__(self) -> "Reader":
+    def __enter__(self) -> "InputReader":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -199,9 +203,9 @@ class Reader:
                 try:
                     size = os.preadv(descriptor, [out], start)
                 except OSError as error:
-                    raise broken(error, segment.path, "reading the input file") from error
+                    raise to_sort_failed(error, segment.path, "reading the input file") from error
                 if not size:
-                    raise Broken(
+                    raise SortFailed(
                         f"the input file {segment.path} ends at byte {start}, and had {segment.size} when it was found"
                     )
                 out, start = out[size:], start + size
@@ -218,24 +222,24 @@ class Reader:
             with self._lock:
                 held.users -= 1
 
-    def _opened(self, segment: Segment) -> _Held:
+    def _opened(self, segment: Segment) -> _OpenInput:
         idle = [path for path, held in self._held.items() if not held.users]
         for path in idle[: max(0, len(self._held) + 1 - HELD_OPEN)]:
             os.close(self._held.pop(path).descriptor)
         try:
             descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise broken(error, segment.path, "opening the input file") from error
+            raise to_sort_failed(error, segment.path, "opening the input file") from error
         try:
             _compare(segment, os.fstat(descriptor))
         except BaseException:
             os.close(descriptor)
             raise
-        held = self._held[segment.path] = _Held(descriptor)
+        held = self._held[segment.path] = _OpenInput(descriptor)
         return held
 
 
-def _newline_from(reader: Reader, segment: Segment, start: int, stop: int) -> int | None:
+def _newline_from(reader: InputReader, segment: Segment, start: int, stop: int) -> int | None:
     """The offset of the first newline in start..stop."""
     window = FIRST_WINDOW
     while start < stop:
@@ -247,7 +251,7 @@ def _newline_from(reader: Reader, segment: Segment, start: int, stop: int) -> in
     return None
 
 
-def _newline_before(reader: Reader, segment: Segment, start: int, stop: int) -> int | None:
+def _newline_before(reader: InputReader, segment: Segment, start: int, stop: int) -> int | None:
     """The offset of the last newline in start..stop."""
     window = FIRST_WINDOW
     while start < stop:
@@ -259,7 +263,7 @@ def _newline_before(reader: Reader, segment: Segment, start: int, stop: int) -> 
     return None
 
 
-def _behind_line(reader: Reader, segment: Segment, begin: int, searched: int) -> int:
+def _behind_line(reader: InputReader, segment: Segment, begin: int, searched: int) -> int:
     """Where the line ends that was begun at or before `begin` and has no newline before `searched`; an added one counts."""
     limit = begin + MAX_LINE
     found = _newline_from(reader, segment, searched, min(segment.end, limit))
@@ -270,7 +274,7 @@ def _behind_line(reader: Reader, segment: Segment, begin: int, searched: int) ->
     raise _too_long(reader, segment, begin, limit)
 
 
-def _too_long(reader: Reader, segment: Segment, begin: int, searched: int) -> Broken:
+def _too_long(reader: InputReader, segment: Segment, begin: int, searched: int) -> SortFailed:
     """The error for a line around `begin` that has no newline up to `searched`."""
     low, high = max(segment.start, begin - MEASURED), min(segment.end, searched + MEASURED)
     before = _newline_before(reader, segment, low, begin)
@@ -279,7 +283,7 @@ def _too_long(reader: Reader, segment: Segment, begin: int, searched: int) -> Br
     stop = high if behind is None else behind + 1
     is_measured = (before is not None or low == segment.start) and (behind is not None or high == segment.end)
     size = f"{'' if is_measured else 'more than '}{stop - start}"
-    return Broken(
+    return SortFailed(
         f"the input file {segment.path} has a line of {size} bytes at byte {start}, and a line may have at most {MAX_LINE}, "
         "newline included; shorten or remove it, or choose --format fixed for records without newlines"
     )
@@ -291,7 +295,7 @@ def _too_long(reader: Reader, segment: Segment, begin: int, searched: int) -> Br
 def cut(inputs: Inputs, format: Format, workers: int) -> tuple[Inputs, ...]:
     """Contiguous ranges of about as many bytes each, of whole records, for so many workers."""
     size, bases = inputs.size, inputs.bases
-    with Reader(inputs, format) as reader:
+    with InputReader(inputs, format) as reader:
         cuts = [0]
         for worker in range(1, workers):
             cuts.append(max(cuts[-1], _aligned(reader, bases, size * worker // workers, size)))
@@ -302,7 +306,7 @@ def cut(inputs: Inputs, format: Format, workers: int) -> tuple[Inputs, ...]:
     )
 
 
-def _aligned(reader: Reader, bases: Sequence[int], position: int, size: int) -> int:
+def _aligned(reader: InputReader, bases: Sequence[int], position: int, size: int) -> int:
     """A place for a cut near this position."""
     if position >= size:
         return size
@@ -340,14 +344,14 @@ def _within(inputs: Inputs, bases: Sequence[int], low: int, high: int, *, last: 
 def chunks(inputs: Inputs, format: Format, chunk_bytes: int) -> list[Chunk]:
     """Each of at most so many bytes, or of one record that is longer."""
     found: list[Chunk] = []
-    with Reader(inputs, format) as reader:
+    with InputReader(inputs, format) as reader:
         for index, (segment, base) in enumerate(zip(inputs.segments, inputs.bases, strict=True)):
             for start, size in _pieces(reader, segment, chunk_bytes):
                 found.append(Chunk(len(found), index, start, size, base + start - segment.start))
     return found
 
 
-def _pieces(reader: Reader, segment: Segment, chunk_bytes: int) -> Iterator[tuple[int, int]]:
+def _pieces(reader: InputReader, segment: Segment, chunk_bytes: int) -> Iterator[tuple[int, int]]:
     start, finish = segment.start, segment.end + segment.added
     while start < finish:
         stop = min(finish, start + chunk_bytes)
@@ -370,7 +374,7 @@ def _pieces(reader: Reader, segment: Segment, chunk_bytes: int) -> Iterator[tupl
 def sample(inputs: Inputs, format: Format, count: int, seed: int) -> list[tuple[bytes, int]]:
     """About so many keys with their positions, the same ones for the same arguments; every byte is as likely to be hit."""
     bases = inputs.bases
-    with Reader(inputs, format) as reader:
+    with InputReader(inputs, format) as reader:
         match format:
             case Fixed(length=length):
                 hits = [int(number) * length for number in positions(inputs.size // length, count, seed)]
@@ -381,14 +385,16 @@ def sample(inputs: Inputs, format: Format, count: int, seed: int) -> list[tuple[
                 assert_never(format)
 
 
-def _record_at(reader: Reader, format: Fixed, bases: Sequence[int], position: int) -> tuple[bytes, int]:
+def _record_at(reader: InputReader, format: Fixed, bases: Sequence[int], position: int) -> tuple[bytes, int]:
     index = bisect_right(bases, position) - 1
     segment = reader.inputs.segments[index]
     offset = segment.start + position - bases[index] + format.key_offset
     return reader.at(segment, offset, min(format.key_length, MAX_SAMPLED_KEY)), position
 
 
-def _lines_behind(reader: Reader, format: Lines, bases: Sequence[int], ascending: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+def _lines_behind(
+    reader: InputReader, format: Lines, bases: Sequence[int], ascending: Sequence[int]
+) -> Iterator[tuple[bytes, int]]:
     """The line that begins behind each of these positions; behind a segment's last line comes its first."""
     until, found = 0, (b"", 0)
     for position in ascending:
@@ -404,7 +410,7 @@ def _lines_behind(reader: Reader, format: Lines, bases: Sequence[int], ascending
         yield found
 
 
-def _key_at(reader: Reader, format: Lines, segment: Segment, begin: int) -> bytes:
+def _key_at(reader: InputReader, format: Lines, segment: Segment, begin: int) -> bytes:
     window = MAX_SAMPLED_KEY if format.field is None else FIRST_WINDOW
     while True:
         data = reader.at(segment, begin, min(window, segment.end - begin))

@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from torpor.sort.data.context import Context
-from torpor.sort.data.files import Extra, Kind, Manifest, write_manifest
+from torpor.sort.data.context import SortContext
+from torpor.sort.data.files import Extra, FileKind, FileManifest, write_manifest
 from torpor.sort.data.running_proof import prove_file
 from torpor.sort.proof import Proof
 
 
-def vouch(context: Context, path: Path, kind: Kind, proof: Proof, extra: Extra, *, sync: bool) -> None:
+def write_file_manifest(context: SortContext, path: Path, kind: FileKind, proof: Proof, extra: Extra, *, sync: bool) -> None:
     """Written when the file has its name, so that a later attempt need not make it again."""
-    manifest = Manifest(path.name, context.job, kind, context.boundaries, proof, extra)
+    manifest = FileManifest(path.name, context.job, kind, context.boundaries, proof, extra)
     write_manifest(context.place.manifest_of(path), manifest, context.attempt, sync=sync)
 
 
-def vouched(context: Context, path: Path, kind: Kind) -> Manifest | None:
+def read_valid_manifest(context: SortContext, path: Path, kind: FileKind) -> FileManifest | None:
     """What an earlier attempt has said of this file, if it is still true; its records are proven again."""
     manifest = context.place.vouched(path, kind, context.job, context.boundaries)
     if manifest is None or (context.proof and prove_file(path, context.format) != manifest.proof):

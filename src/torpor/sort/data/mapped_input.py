@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torpor.sort.data.files import broken
+from torpor.sort.data.files import to_sort_failed
 from torpor.sort.data.segments import Segment
-from torpor.sort.errors import Broken
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.batch import FixedBatch
 from torpor.sort.record import Fixed
 
@@ -28,7 +28,7 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 
 
-class Mapping:
+class MappedInput:
     """A file that is cut short while it is mapped ends the process by a signal; its successor says what happened."""
 
     def __init__(self, segments: Sequence[Segment], format: Fixed) -> None:  # noqa: A002 - the product's word for it
@@ -42,7 +42,7 @@ class Mapping:
         try:
             self._range = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE, prot=mmap.PROT_READ)
         except OSError as error:
-            raise Broken(f"{size} bytes of addresses cannot be reserved for the inputs: {error.strerror}") from error
+            raise SortFailed(f"{size} bytes of addresses cannot be reserved for the inputs: {error.strerror}") from error
         data = np.frombuffer(self._range, dtype=np.uint8)
         self._address = data.ctypes.data
         self.batch = FixedBatch(data, format)
@@ -66,4 +66,4 @@ class Mapping:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise broken(error, segment.path, "mapping the input file") from error
+            raise to_sort_failed(error, segment.path, "mapping the input file") from error

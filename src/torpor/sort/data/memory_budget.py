@@ -15,7 +15,7 @@ LARGEST_FLUSH = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class MemoryBudget:
     """In bytes, but for the threads."""
 
     lazily: bool
@@ -33,7 +33,7 @@ class Budget:
     """For received parts that are kept in memory."""
 
 
-def share_out(memory: int, threads: int, format: Format, inputs: Inputs, workers: int) -> Budget:  # noqa: A002
+def memory_budget(memory: int, threads: int, format: Format, inputs: Inputs, workers: int) -> MemoryBudget:  # noqa: A002
     lazily = _fits(memory, format, inputs, workers)
     # Where lines and their keys begin and end weighs about as much as the lines themselves.
     weight = 1 if isinstance(format, Fixed) else 2
@@ -49,7 +49,7 @@ def share_out(memory: int, threads: int, format: Format, inputs: Inputs, workers
     arena = min(LARGEST_ARENA, max(SMALLEST_ARENA, spare * 3 // (5 * weight * merge_threads)))
     block = min(BLOCK, max(64 * KIB, memory // 64 // 4096 * 4096))
     flush = min(LARGEST_FLUSH, max(block, memory // 64))
-    return Budget(lazily, chunk, sweep_threads, merge_threads, arena, block, flush, received)
+    return MemoryBudget(lazily, chunk, sweep_threads, merge_threads, arena, block, flush, received)
 
 
 def _fits(memory: int, format: Format, inputs: Inputs, workers: int) -> bool:  # noqa: A002

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from torpor.sort.data.buffers import Room
-from torpor.sort.data.context import Context
-from torpor.sort.data.files import Kind, Manifest, remove
+from torpor.sort.data.buffers import ReusableBuffer
+from torpor.sort.data.context import SortContext
+from torpor.sort.data.files import FileKind, FileManifest, remove
 from torpor.sort.data.inputs import MAX_SAMPLED_KEY, check_unchanged
-from torpor.sort.data.manifests import vouch, vouched
-from torpor.sort.data.memory_budget import SMALLEST_ARENA, Budget
-from torpor.sort.data.outputs import Sink
-from torpor.sort.data.oversized_partitions import Stretches, divide
-from torpor.sort.data.parts import Parts
+from torpor.sort.data.manifests import read_valid_manifest, write_file_manifest
+from torpor.sort.data.memory_budget import SMALLEST_ARENA, MemoryBudget
+from torpor.sort.data.outputs import OutputWriter
+from torpor.sort.data.oversized_partitions import Stretches, split_partition
+from torpor.sort.data.parts import PartStore
 from torpor.sort.data.pieces import MappedPiece, Piece
 from torpor.sort.data.runs import Runs
-from torpor.sort.data.thread_pool import spread
-from torpor.sort.errors import Broken
+from torpor.sort.data.thread_pool import parallel_map
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.batch import Batch, Rows, batch_of
 from torpor.sort.kernels.checksum import prove
 from torpor.sort.kernels.gather import gather
@@ -34,28 +34,28 @@ Declared = Mapping[int, Sequence[Proof]]
 """What each sender has declared for each own partition."""
 
 
-def merge(context: Context, runs: Runs, parts: Parts, declared: Declared) -> MergeReport:
+def merge(context: SortContext, runs: Runs, parts: PartStore, declared: Declared) -> MergeReport:
     """All own partitions; those that an earlier attempt has written whole are kept."""
     began = time.monotonic()
     merger = Merger(context, runs, parts, declared)
     try:
-        files = spread(merger.merge_partition, context.own, context.budget.merge_threads, context.go_on)
+        files = parallel_map(merger.merge_partition, context.own, context.budget.merge_threads, context.go_on)
     finally:
         merger.close()
     check_unchanged(context.inputs)
     return MergeReport(tuple(files), time.monotonic() - began)
 
 
-class _Workspace:
+class _MergeBuffers:
     """What one thread uses for one partition after the other."""
 
-    def __init__(self, budget: Budget) -> None:
-        self.arena = Room()
-        self.order = Room()
-        self.sink = Sink(budget.block, budget.flush)
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.arena = ReusableBuffer()
+        self.order = ReusableBuffer()
+        self.sink = OutputWriter(budget.block, budget.flush)
 
 
-class _Written:
+class _OutputSummary:
     """What has gone into an output file so far. Of long keys only their beginnings, which are in the same order."""
 
     def __init__(self) -> None:
@@ -74,13 +74,13 @@ class _Written:
 class Merger:
     """Merges single partitions, each as soon as all its parts are whole, from any thread."""
 
-    def __init__(self, context: Context, runs: Runs, parts: Parts, declared: Declared) -> None:
+    def __init__(self, context: SortContext, runs: Runs, parts: PartStore, declared: Declared) -> None:
         self._context = context
         self._runs = runs
         self._parts = parts
         self._declared = declared
         self._budget = context.budget
-        self._workspaces: list[_Workspace] = []
+        self._workspaces: list[_MergeBuffers] = []
         self._lock = threading.Lock()
         self._size = sum(total(declared[partition]).size for partition in context.own) or 1
         self._done = 0
@@ -96,17 +96,17 @@ class Merger:
         remove(self._context.place.manifest_of(path))
         workspace = self._borrow()
         try:
-            written = _Written()
+            written = _OutputSummary()
             with workspace.sink.to(path, self._context.attempt, sync=self._context.sync):
                 self._write(partition, expected, workspace, written)
                 if written.proof != expected:
-                    raise Broken(f"partition {partition} should have {expected}, and {written.proof} was merged")
+                    raise SortFailed(f"partition {partition} should have {expected}, and {written.proof} was merged")
         finally:
             self._give_back(workspace)
         output = OutputFile(partition, expected, written.first_key, written.last_key)
         # The file is on the disk already. If this is lost in a power cut, the file is made again.
         extra = {"first_key": output.first_key.hex(), "last_key": output.last_key.hex()}
-        vouch(self._context, path, Kind.OUTPUT, expected, extra, sync=False)
+        write_file_manifest(self._context, path, FileKind.OUTPUT, expected, extra, sync=False)
         return output
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Merger:
             workspace.sink.close()
         self._workspaces.clear()
 
-    def _write(self, partition: int, expected: Proof, workspace: _Workspace, written: _Written) -> None:
+    def _write(self, partition: int, expected: Proof, workspace: _MergeBuffers, written: _OutputSummary) -> None:
         pieces = [
             piece
             for sender in range(self._context.workers)
@@ -126,7 +126,7 @@ class Merger:
         if mapped and len(mapped) == len(pieces) and expected.records <= MOST_ROWS:
             self._directly(mapped, workspace, written)
             return
-        for stretches in divide(pieces, self._most(expected)):
+        for stretches in split_partition(pieces, self._most(expected)):
             self._context.go_on()
             self._through_arena(pieces, stretches, workspace, written)
 
@@ -144,14 +144,16 @@ class Merger:
         shortest = self._context.format.length if isinstance(self._context.format, Fixed) else 1
         return most if expected.records <= MOST_ROWS else min(most, MOST_ROWS * shortest)
 
-    def _directly(self, pieces: Sequence[MappedPiece], workspace: _Workspace, written: _Written) -> None:
+    def _directly(self, pieces: Sequence[MappedPiece], workspace: _MergeBuffers, written: _OutputSummary) -> None:
         """From the mapped inputs to the output: each record is copied once."""
         batch = pieces[0].batch
         room = workspace.order.of(sum(len(piece.packed) for piece in pieces) * 8).view(np.uint64)
         order = merged_order(batch, [(piece.packed, piece.first) for piece in pieces], room)
         self._put(batch, order, workspace, written)
 
-    def _through_arena(self, pieces: Sequence[Piece], stretches: Stretches, workspace: _Workspace, written: _Written) -> None:
+    def _through_arena(
+        self, pieces: Sequence[Piece], stretches: Stretches, workspace: _MergeBuffers, written: _OutputSummary
+    ) -> None:
         """Read together, in the order of senders and chunks, and sorted stably."""
         arena = workspace.arena.of(sum(end - start for start, end in stretches))
         filled = 0
@@ -163,7 +165,7 @@ class Merger:
         batch = batch_of(self._context.format, arena)
         self._put(batch, sort_order(batch), workspace, written)
 
-    def _put(self, batch: Batch, order: Rows, workspace: _Workspace, written: _Written) -> None:
+    def _put(self, batch: Batch, order: Rows, workspace: _MergeBuffers, written: _OutputSummary) -> None:
         """Gathers and writes the batch's records in this order, block by block."""
         written.saw(batch, order)
         begin = 0
@@ -197,19 +199,19 @@ class Merger:
     def _kept(self, partition: int, expected: Proof) -> OutputFile | None:
         """The output of an earlier attempt, if it is whole and what is declared now."""
         path = self._context.place.output_file(partition)
-        match vouched(self._context, path, Kind.OUTPUT):
-            case Manifest(proof=proof, extra={"first_key": str(first), "last_key": str(last)}) if proof == expected:
+        match read_valid_manifest(self._context, path, FileKind.OUTPUT):
+            case FileManifest(proof=proof, extra={"first_key": str(first), "last_key": str(last)}) if proof == expected:
                 return OutputFile(partition, expected, bytes.fromhex(first), bytes.fromhex(last))
             case _:
                 return None
 
     # ---- below
 
-    def _borrow(self) -> _Workspace:
+    def _borrow(self) -> _MergeBuffers:
         with self._lock:
-            return self._workspaces.pop() if self._workspaces else _Workspace(self._budget)
+            return self._workspaces.pop() if self._workspaces else _MergeBuffers(self._budget)
 
-    def _give_back(self, workspace: _Workspace) -> None:
+    def _give_back(self, workspace: _MergeBuffers) -> None:
         with self._lock:
             self._workspaces.append(workspace)
 

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torpor.sort.data.buffers import aligned
-from torpor.sort.data.files import Writer, writing
+from torpor.sort.data.files import AtomicWriter, writing
 from torpor.sort.kernels.batch import Bytes
 
 PAGE = 4096
 
 
-class Sink:
+class OutputWriter:
     """Takes one file after the other, each in blocks that the caller lays into `room`.
 
     Where a file must be on the disk before it counts, it goes there past the page cache: to copy it there first, and to wait
@@ -29,7 +29,7 @@ class Sink:
         self._buffers = [aligned(0), aligned(0)]
         self._behind: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
-        self._writer: Writer | None = None
+        self._writer: AtomicWriter | None = None
         self._direct = False
         self._filled = 0
         """Bytes in the first buffer that are not written yet."""
@@ -74,7 +74,7 @@ class Sink:
         if self._behind is not None:
             self._behind.shutdown()
 
-    def _write_behind(self, writer: Writer) -> None:
+    def _write_behind(self, writer: AtomicWriter) -> None:
         """Whole pages; what is beyond them goes to the front of the other buffer."""
         self._wait()
         whole = self._filled // PAGE * PAGE
@@ -88,7 +88,7 @@ class Sink:
         self._pending = self._behind.submit(writer.write_at, full[:whole].data, self._offset)
         self._buffers, self._offset, self._filled = [other, full], self._offset + whole, rest
 
-    def _finish(self, writer: Writer) -> None:
+    def _finish(self, writer: AtomicWriter) -> None:
         if self._direct and self._filled >= PAGE:
             self._write_behind(writer)
         self._wait()

@@ -10,14 +10,14 @@ SAMPLES = 64
 """For each division that is wanted."""
 
 
-class Stretch(NamedTuple):
+class ByteRange(NamedTuple):
     """Some bytes of one piece."""
 
     start: int
     end: int
 
 
-class Mark(NamedTuple):
+class RecordPosition(NamedTuple):
     """A place in the order of all records: pieces are in their order, and each is stable in itself, so this is total."""
 
     key: bytes
@@ -25,13 +25,13 @@ class Mark(NamedTuple):
     start: int
 
 
-Stretches = tuple[Stretch, ...]
+Stretches = tuple[ByteRange, ...]
 """One for each piece."""
 
 
-def divide(pieces: Sequence[Piece], most: int) -> Iterator[Stretches]:
+def split_partition(pieces: Sequence[Piece], most: int) -> Iterator[Stretches]:
     """Stretches of at most so many bytes together, or of one record that is larger; in order."""
-    return _divide(pieces, tuple(Stretch(0, piece.size) for piece in pieces), most)
+    return _divide(pieces, tuple(ByteRange(0, piece.size) for piece in pieces), most)
 
 
 def _divide(pieces: Sequence[Piece], stretches: Stretches, most: int) -> Iterator[Stretches]:
@@ -53,11 +53,11 @@ def _size(stretches: Stretches) -> int:
     return sum(end - start for start, end in stretches)
 
 
-def _by_samples(pieces: Sequence[Piece], stretches: Stretches, most: int) -> list[Mark]:
+def _by_samples(pieces: Sequence[Piece], stretches: Stretches, most: int) -> list[RecordPosition]:
     size = _size(stretches)
     # Samples miss, and to divide once more costs more than to divide a little finer.
     parts = -(-size * 5 // (most * 4))
-    weighed: list[tuple[Mark, float]] = []
+    weighed: list[tuple[RecordPosition, float]] = []
     for number, (start, end) in enumerate(stretches):
         count = max(1, round(SAMPLES * parts * (end - start) / size)) if end > start else 0
         for sample in range(count):
@@ -65,7 +65,7 @@ def _by_samples(pieces: Sequence[Piece], stretches: Stretches, most: int) -> lis
             if mark is not None:
                 weighed.append((mark, (end - start) / count))
     weighed.sort()
-    marks: list[Mark] = []
+    marks: list[RecordPosition] = []
     below = 0.0
     for mark, weight in weighed:
         if below >= size * (len(marks) + 1) / parts:
@@ -74,35 +74,35 @@ def _by_samples(pieces: Sequence[Piece], stretches: Stretches, most: int) -> lis
     return marks
 
 
-def _by_the_largest(pieces: Sequence[Piece], stretches: Stretches, _: int) -> list[Mark]:
+def _by_the_largest(pieces: Sequence[Piece], stretches: Stretches, _: int) -> list[RecordPosition]:
     number = max(range(len(stretches)), key=lambda each: stretches[each].end - stretches[each].start)
     start, end = stretches[number]
     mark = _mark(pieces, number, (start + end) // 2, end) or _mark(pieces, number, start + 1, end)
     return [] if mark is None else [mark]
 
 
-def _one_by_one(pieces: Sequence[Piece], stretches: Stretches, _: int) -> list[Mark]:
+def _one_by_one(pieces: Sequence[Piece], stretches: Stretches, _: int) -> list[RecordPosition]:
     """Each piece has one record by now."""
     marks = (_mark(pieces, number, start, end) for number, (start, end) in enumerate(stretches))
     return sorted(mark for mark in marks if mark is not None)
 
 
-def _mark(pieces: Sequence[Piece], number: int, offset: int, end: int) -> Mark | None:
+def _mark(pieces: Sequence[Piece], number: int, offset: int, end: int) -> RecordPosition | None:
     found = pieces[number].record_from(offset)
-    return None if found is None or found[0] >= end else Mark(found[1], number, found[0])
+    return None if found is None or found[0] >= end else RecordPosition(found[1], number, found[0])
 
 
-def _cut(pieces: Sequence[Piece], stretches: Stretches, marks: Sequence[Mark]) -> list[Stretches]:
+def _cut(pieces: Sequence[Piece], stretches: Stretches, marks: Sequence[RecordPosition]) -> list[Stretches]:
     columns = []
     for number, (start, end) in enumerate(stretches):
         cuts = [start]
         for mark in marks:
-            cuts.append(_first_from(pieces, number, Stretch(cuts[-1], end), mark))
-        columns.append([Stretch(*pair) for pair in pairwise([*cuts, end])])
+            cuts.append(_first_from(pieces, number, ByteRange(cuts[-1], end), mark))
+        columns.append([ByteRange(*pair) for pair in pairwise([*cuts, end])])
     return [tuple(column[part] for column in columns) for part in range(len(marks) + 1)]
 
 
-def _first_from(pieces: Sequence[Piece], number: int, stretch: Stretch, wanted: Mark) -> int:
+def _first_from(pieces: Sequence[Piece], number: int, stretch: ByteRange, wanted: RecordPosition) -> int:
     """Where the first record begins that is not below the wanted mark."""
     low, high = stretch
     while low < high:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from torpor.sort.data.buffers import Descriptors
-from torpor.sort.data.context import Context
-from torpor.sort.data.files import PARTIAL, Kind, Manifest, broken, remove, writing
-from torpor.sort.data.manifests import vouch, vouched
+from torpor.sort.data.buffers import OpenFiles
+from torpor.sort.data.context import SortContext
+from torpor.sort.data.files import PARTIAL, FileKind, FileManifest, remove, to_sort_failed, writing
+from torpor.sort.data.manifests import read_valid_manifest, write_file_manifest
 from torpor.sort.data.pieces import FilePiece, MemoryPiece, Piece
-from torpor.sort.data.running_proof import Prover
+from torpor.sort.data.running_proof import RunningProof
 from torpor.sort.data.worker_directory import PART
-from torpor.sort.errors import Refused, Unavailable
+from torpor.sort.errors import PeerUnavailable, SortRefused
 from torpor.sort.kernels.batch import Bytes
 from torpor.sort.machine.records import PartHeader
 from torpor.sort.proof import Proof
@@ -27,7 +27,7 @@ Name = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class ReceivedPart:
     """A part that is whole: in memory, or else in its file."""
 
     proof: Proof
@@ -36,13 +36,13 @@ class Part:
     data: Bytes | None
 
 
-class Parts:
+class PartStore:
     """Takes parts from several threads at once. Only what is whole is ever in it."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SortContext) -> None:
         self._context = context
-        self._parts: dict[Name, Part] = {}
-        self._files = Descriptors()
+        self._parts: dict[Name, ReceivedPart] = {}
+        self._files = OpenFiles()
         self._lock = threading.Lock()
         self._free = context.budget.received
         self._own = frozenset(context.own)
@@ -91,7 +91,9 @@ class Parts:
         """False if it was whole already, and nothing was read. A stream that is not what its header says leaves nothing."""
         name = (header.partition, header.sender)
         if header.partition not in self._own or sum(header.pieces) != header.proof.size or min(header.pieces, default=0) < 0:
-            raise Refused("bad_part", f"{_told(header)} is not one of this worker's, or its pieces do not add up to its size")
+            raise SortRefused(
+                "bad_part", f"{_describe(header)} is not one of this worker's, or its pieces do not add up to its size"
+            )
         if self.has(*name):
             return False
         if self._reserve(header.proof.size):
@@ -114,14 +116,14 @@ class Parts:
             if filled != len(data):
                 raise _not_whole(header, f"its stream broke off after {filled} bytes")
             if self._context.proof:
-                prover = Prover(self._context.format)
+                prover = RunningProof(self._context.format)
                 for begin in range(0, len(data), BLOCK):
                     prover.add(data[begin : begin + BLOCK])
                 self._compare(header, prover.proof())
             with self._lock:
                 kept = (header.partition, header.sender) not in self._parts
                 if kept:
-                    self._parts[header.partition, header.sender] = Part(header.proof, header.pieces, data)
+                    self._parts[header.partition, header.sender] = ReceivedPart(header.proof, header.pieces, data)
         finally:
             if not kept:
                 with self._lock:
@@ -132,7 +134,7 @@ class Parts:
         final = self._path(header.partition, header.sender)
         # Two streams of the same part may come at once: each has a file of its own, and the first that is whole gets the name.
         aside = final.with_name(f"{final.name}.{next(self._number)}{PARTIAL}")
-        prover = Prover(context.format) if context.proof else None
+        prover = RunningProof(context.format) if context.proof else None
         with writing(aside, context.attempt, sync=context.sync_scratch, doing="writing the part") as writer:
             for block in blocks:
                 context.go_on()
@@ -152,16 +154,16 @@ class Parts:
             try:
                 aside.rename(final)
             except OSError as error:
-                raise broken(error, final, "writing the part") from error
+                raise to_sort_failed(error, final, "writing the part") from error
             extra = {"pieces": list(header.pieces)}
-            vouch(context, final, Kind.PART, header.proof, extra, sync=context.sync_scratch)
-            self._parts[header.partition, header.sender] = Part(header.proof, header.pieces, None)
+            write_file_manifest(context, final, FileKind.PART, header.proof, extra, sync=context.sync_scratch)
+            self._parts[header.partition, header.sender] = ReceivedPart(header.proof, header.pieces, None)
 
     def _compare(self, header: PartHeader, found: Proof) -> None:
         if found != header.proof:
             # Every byte has come, so sending it again cannot help.
-            what = f"{_told(header)} is not what its sender declared: it should have {header.proof}, and {found} came"
-            raise Refused("other_bytes", f"{what}; was an input or a run changed?")
+            what = f"{_describe(header)} is not what its sender declared: it should have {header.proof}, and {found} came"
+            raise SortRefused("other_bytes", f"{what}; was an input or a run changed?")
 
     # ---- what was kept
 
@@ -179,10 +181,10 @@ class Parts:
                 with self._lock:
                     self._parts[int(partition), int(sender)] = part
 
-    def _kept(self, path: Path) -> Part | None:
-        match vouched(self._context, path, Kind.PART):
-            case Manifest(proof=proof, extra={"pieces": list(pieces)}) if sum(pieces) == proof.size:
-                return Part(proof, tuple(pieces), None)
+    def _kept(self, path: Path) -> ReceivedPart | None:
+        match read_valid_manifest(self._context, path, FileKind.PART):
+            case FileManifest(proof=proof, extra={"pieces": list(pieces)}) if sum(pieces) == proof.size:
+                return ReceivedPart(proof, tuple(pieces), None)
             case _:
                 return None
 
@@ -219,9 +221,9 @@ class Parts:
         return self._context.place.part_file(partition, sender)
 
 
-def _told(header: PartHeader) -> str:
+def _describe(header: PartHeader) -> str:
     return f"the part of partition {header.partition} from worker {header.sender}"
 
 
-def _not_whole(header: PartHeader, why: str) -> Unavailable:
-    return Unavailable(f"{_told(header)} did not arrive whole: {why}")
+def _not_whole(header: PartHeader, why: str) -> PeerUnavailable:
+    return PeerUnavailable(f"{_describe(header)} did not arrive whole: {why}")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from torpor.sort.data.buffers import Descriptors
+from torpor.sort.data.buffers import OpenFiles
 from torpor.sort.kernels.batch import Bytes, FixedBatch, Rows, Words, batch_of
 from torpor.sort.kernels.gather import gather
 from torpor.sort.kernels.order import ROW_MASK
@@ -66,7 +66,7 @@ class MappedPiece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePiece:
-    files: Descriptors
+    files: OpenFiles
     path: Path
     begin: int
     """In the file."""

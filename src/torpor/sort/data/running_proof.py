@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torpor.sort.data.files import broken
+from torpor.sort.data.files import to_sort_failed
 from torpor.sort.kernels.batch import NEWLINE, Batch, Bytes, FixedBatch, Offsets, Words
 from torpor.sort.kernels.checksum import hashes, prove
 from torpor.sort.kernels.order import rows_of
@@ -19,7 +19,7 @@ WINDOW = 64 * KIB
 """What is searched for a newline at once."""
 
 
-class Prover:
+class RunningProof:
     """Takes bytes as they come; a record may be cut in two by the end of a block."""
 
     def __init__(self, format: Format) -> None:  # noqa: A002 - the product's word for it
@@ -77,7 +77,7 @@ def _behind_last_newline(data: Bytes) -> int:
 
 def prove_file(path: Path, format: Format) -> Proof:  # noqa: A002 - the product's word for it
     """If its last record is cut off, that is not counted, and the size shows it."""
-    prover = Prover(format)
+    prover = RunningProof(format)
     for block in _blocks(path):
         prover.add(block)
     return prover.proof()
@@ -90,7 +90,7 @@ def _blocks(path: Path) -> Iterator[Bytes]:
             while size := os.readv(file.fileno(), [buffer.data]):
                 yield buffer[:size]
     except OSError as error:
-        raise broken(error, path, "reading") from error
+        raise to_sort_failed(error, path, "reading") from error
 
 
 def declare(batch: Batch, packed: Words, begins: Offsets, gathered: Bytes, places: Offsets) -> tuple[Proof, list[Proof]]:

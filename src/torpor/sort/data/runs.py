@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torpor.sort.data.buffers import Descriptors
+from torpor.sort.data.buffers import OpenFiles
 from torpor.sort.data.pieces import FilePiece, MappedPiece, Piece
 from torpor.sort.kernels.batch import FixedBatch, Offsets, Words
 from torpor.sort.proof import Proof
@@ -15,7 +15,7 @@ from torpor.sort.sizes import MESSAGE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartSource:
+class OutgoingPart:
     """Everything of one partition that one worker sends."""
 
     proof: Proof
@@ -89,8 +89,8 @@ class MappedRuns:
             if (begin := int(chunk.begins[partition])) < (end := int(chunk.begins[partition + 1]))
         )
 
-    def part(self, partition: int) -> PartSource:
-        return PartSource(self.declared[partition], self.pieces(partition), self.format)
+    def part(self, partition: int) -> OutgoingPart:
+        return OutgoingPart(self.declared[partition], self.pieces(partition), self.format)
 
     def close(self) -> None:
         """The inputs are unmapped when nobody uses a piece of them any more."""
@@ -107,7 +107,7 @@ class SpilledRuns:
         self.format = format
         self.stripes = tuple(stripes)
         self.declared = tuple(declared)
-        self._files = Descriptors()
+        self._files = OpenFiles()
 
     def pieces(self, partition: int) -> tuple[Piece, ...]:
         """In chunk order, those that hold anything."""
@@ -118,8 +118,8 @@ class SpilledRuns:
             if begin < end
         )
 
-    def part(self, partition: int) -> PartSource:
-        return PartSource(self.declared[partition], self.pieces(partition), self.format)
+    def part(self, partition: int) -> OutgoingPart:
+        return OutgoingPart(self.declared[partition], self.pieces(partition), self.format)
 
     def close(self) -> None:
         """The files stay: whoever ends the job removes them."""

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torpor.sort.data.buffers import Room
-from torpor.sort.data.context import Context
-from torpor.sort.data.files import Kind, Manifest, remove, writing
+from torpor.sort.data.buffers import ReusableBuffer
+from torpor.sort.data.context import SortContext
+from torpor.sort.data.files import FileKind, FileManifest, remove, writing
 from torpor.sort.data.inputs import check_unchanged, chunks
-from torpor.sort.data.manifests import vouch, vouched
-from torpor.sort.data.mapped_input import Mapping
+from torpor.sort.data.manifests import read_valid_manifest, write_file_manifest
+from torpor.sort.data.mapped_input import MappedInput
 from torpor.sort.data.memory_budget import STRIPE_CHUNKS
 from torpor.sort.data.running_proof import count, declare
 from torpor.sort.data.runs import MappedRuns, Runs, SortedChunk, SpilledRuns, Stripe
 from torpor.sort.data.segments import Chunk
-from torpor.sort.data.thread_pool import spread
-from torpor.sort.errors import Broken
+from torpor.sort.data.thread_pool import parallel_map
+from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, Offsets, Words, batch_of
 from torpor.sort.kernels.gather import gather
 from torpor.sort.kernels.order import rows_of, sorted_packed
-from torpor.sort.kernels.partition import Cuts, cuts_of, split
+from torpor.sort.kernels.partition import BoundaryTable, boundary_table, split
 from torpor.sort.machine.records import SortReport
 from torpor.sort.proof import Proof, total
 from torpor.sort.record import Fixed
@@ -30,7 +30,7 @@ from torpor.sort.record import Fixed
 NOTHING = np.zeros(0, dtype=np.uint8)
 
 
-def sweep(context: Context) -> tuple[Runs, SortReport]:
+def sweep(context: SortContext) -> tuple[Runs, SortReport]:
     """Reads all records once. Broken if an input is not what it was when it was found."""
     began = time.monotonic()
     check_unchanged(context.inputs)
@@ -47,7 +47,7 @@ def sweep(context: Context) -> tuple[Runs, SortReport]:
 class _Counter:
     """How many chunks are done."""
 
-    def __init__(self, context: Context, chunks: int) -> None:
+    def __init__(self, context: SortContext, chunks: int) -> None:
         self._context = context
         self._chunks = chunks
         self._done = 0
@@ -59,15 +59,17 @@ class _Counter:
             self._context.progress(100.0 * self._done / self._chunks)
 
 
-def _ordered(context: Context, cuts: Cuts, batch: Batch, chunk: Chunk) -> tuple[Words, Offsets]:
+def _ordered(context: SortContext, cuts: BoundaryTable, batch: Batch, chunk: Chunk) -> tuple[Words, Offsets]:
     packed = sorted_packed(batch)
     return packed, split(batch, packed, cuts, context.index, chunk.base)
 
 
-def _same(context: Context, chunk: Chunk, read: Proof, declared: Sequence[Proof]) -> None:
+def _same(context: SortContext, chunk: Chunk, read: Proof, declared: Sequence[Proof]) -> None:
     if total(declared) != read:
         path = context.inputs.segments[chunk.segment].path
-        raise Broken(f"what was read at byte {chunk.start} of {path} is not what was sorted: {read} became {total(declared)}")
+        raise SortFailed(
+            f"what was read at byte {chunk.start} of {path} is not what was sorted: {read} became {total(declared)}"
+        )
 
 
 def _add_up(partitions: int, declared: Sequence[Sequence[Proof]]) -> list[Proof]:
@@ -77,9 +79,9 @@ def _add_up(partitions: int, declared: Sequence[Sequence[Proof]]) -> list[Proof]
 # ---- only the order
 
 
-def _keep_order(context: Context, format: Fixed, found: Sequence[Chunk], counter: _Counter) -> MappedRuns:  # noqa: A002
-    mapping = Mapping(context.inputs.segments, format)
-    cuts = cuts_of(context.cut.boundaries)
+def _keep_order(context: SortContext, format: Fixed, found: Sequence[Chunk], counter: _Counter) -> MappedRuns:  # noqa: A002
+    mapping = MappedInput(context.inputs.segments, format)
+    cuts = boundary_table(context.cut.boundaries)
 
     def order(chunk: Chunk) -> tuple[SortedChunk, list[Proof]]:
         offset = mapping.offsets[chunk.segment] + chunk.start - context.inputs.segments[chunk.segment].start
@@ -93,7 +95,7 @@ def _keep_order(context: Context, format: Fixed, found: Sequence[Chunk], counter
         counter.done(1)
         return SortedChunk(offset // format.length, packed, begins), declared
 
-    done = spread(order, found, context.budget.sweep_threads, context.go_on)
+    done = parallel_map(order, found, context.budget.sweep_threads, context.go_on)
     declared = _add_up(context.partitions, [proofs for _, proofs in done])
     return MappedRuns(mapping.batch, format, [chunk for chunk, _ in done], declared)
 
@@ -102,25 +104,25 @@ def _keep_order(context: Context, format: Fixed, found: Sequence[Chunk], counter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Written:
+class _WrittenStripe:
     stripe: Stripe
     declared: list[Proof]
 
 
-class _Workspace(threading.local):
+class _SweepBuffers(threading.local):
     """What one thread uses for one chunk after the other."""
 
     def __init__(self) -> None:
-        self.raw = Room()
-        self.sorted = Room()
+        self.raw = ReusableBuffer()
+        self.sorted = ReusableBuffer()
 
 
-def _spill(context: Context, found: Sequence[Chunk], counter: _Counter) -> SpilledRuns:
-    cuts = cuts_of(context.cut.boundaries)
-    workspace = _Workspace()
+def _spill(context: SortContext, found: Sequence[Chunk], counter: _Counter) -> SpilledRuns:
+    cuts = boundary_table(context.cut.boundaries)
+    workspace = _SweepBuffers()
     stripes = [found[first : first + STRIPE_CHUNKS] for first in range(0, len(found), STRIPE_CHUNKS)]
 
-    def make(number: int) -> _Written:
+    def make(number: int) -> _WrittenStripe:
         written = _kept(context, number, stripes[number])
         if written is None:
             written = _write(context, cuts, workspace, number, stripes[number], counter)
@@ -128,14 +130,14 @@ def _spill(context: Context, found: Sequence[Chunk], counter: _Counter) -> Spill
             counter.done(len(stripes[number]))
         return written
 
-    done = spread(make, range(len(stripes)), context.budget.sweep_threads, context.go_on)
+    done = parallel_map(make, range(len(stripes)), context.budget.sweep_threads, context.go_on)
     declared = _add_up(context.partitions, [written.declared for written in done])
     return SpilledRuns(context.format, [written.stripe for written in done], declared)
 
 
 def _write(
-    context: Context, cuts: Cuts, workspace: _Workspace, number: int, stripe: Sequence[Chunk], counter: _Counter
-) -> _Written:
+    context: SortContext, cuts: BoundaryTable, workspace: _SweepBuffers, number: int, stripe: Sequence[Chunk], counter: _Counter
+) -> _WrittenStripe:
     path = context.place.run_file(number)
     remove(context.place.manifest_of(path))
     table = np.zeros((len(stripe), context.partitions + 1), dtype=np.int64)
@@ -156,11 +158,13 @@ def _write(
         "sizes": [proof.size for proof in proofs],
         "checksums": [proof.checksum for proof in proofs],
     }
-    vouch(context, path, Kind.RUN, total(proofs), extra, sync=context.sync_scratch)
-    return _Written(Stripe(path, table), proofs)
+    write_file_manifest(context, path, FileKind.RUN, total(proofs), extra, sync=context.sync_scratch)
+    return _WrittenStripe(Stripe(path, table), proofs)
 
 
-def _sort_chunk(context: Context, cuts: Cuts, workspace: _Workspace, chunk: Chunk) -> tuple[Bytes, Offsets, list[Proof]]:
+def _sort_chunk(
+    context: SortContext, cuts: BoundaryTable, workspace: _SweepBuffers, chunk: Chunk
+) -> tuple[Bytes, Offsets, list[Proof]]:
     """The chunk's records in order, where each partition begins in them, and what each proves."""
     raw = workspace.raw.of(chunk.size)
     context.reader.read(chunk, raw.data)
@@ -184,11 +188,11 @@ def _places(stripe: Sequence[Chunk]) -> list[int]:
     return [*(chunk.base for chunk in stripe), stripe[-1].base + stripe[-1].size]
 
 
-def _kept(context: Context, number: int, stripe: Sequence[Chunk]) -> _Written | None:
+def _kept(context: SortContext, number: int, stripe: Sequence[Chunk]) -> _WrittenStripe | None:
     """A run that an earlier attempt has made, if it is whole."""
     path = context.place.run_file(number)
-    match vouched(context, path, Kind.RUN):
-        case Manifest(
+    match read_valid_manifest(context, path, FileKind.RUN):
+        case FileManifest(
             extra={
                 "chunks": list(places),
                 "table": list(table),
@@ -201,6 +205,6 @@ def _kept(context: Context, number: int, stripe: Sequence[Chunk]) -> _Written | 
             if places != _places(stripe) or len(table) != len(stripe) * width:
                 return None
             declared = [Proof(*proof) for proof in zip(records, sizes, checksums, strict=True)]
-            return _Written(Stripe(path, np.array(table, dtype=np.int64).reshape(-1, width)), declared)
+            return _WrittenStripe(Stripe(path, np.array(table, dtype=np.int64).reshape(-1, width)), declared)
         case _:
             return None

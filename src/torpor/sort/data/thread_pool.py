@@ -20,7 +20,7 @@ def _always() -> None:
     return
 
 
-def spread(
+def parallel_map(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int, go_on: Callable[[], None] = _always
 ) -> list[Result]:
     """What `work` makes of each item, in order. The first thing that goes wrong is raised, once all threads have ended.

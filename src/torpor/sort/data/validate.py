@@ -11,12 +11,12 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from torpor.sort.data.buffers import Room
-from torpor.sort.data.inputs import Reader, chunks, find
+from torpor.sort.data.buffers import ReusableBuffer
+from torpor.sort.data.inputs import InputReader, chunks, find
 from torpor.sort.data.segments import Chunk
-from torpor.sort.data.thread_pool import default_threads, spread
+from torpor.sort.data.thread_pool import default_threads, parallel_map
 from torpor.sort.data.worker_directory import OUTPUT
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.kernels.batch import PREFIX_BYTES, Batch, LineBatch, batch_of
 from torpor.sort.kernels.crc32 import BLOCK, Crc32
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
@@ -72,11 +72,11 @@ class Validation:
         )
 
 
-class _Workspace(threading.local):
+class _ValidateBuffers(threading.local):
     """What one thread uses for one piece after the other."""
 
     def __init__(self, format: Format) -> None:
-        self.room = Room(PIECE)
+        self.room = ReusableBuffer(PIECE)
         self.checksum = _checksum_of(format)
 
 
@@ -94,9 +94,9 @@ def validate(
     done: dict[int, Validation] = {}
     following = 0
     changing = threading.Lock()
-    workspace = _Workspace(format)
+    workspace = _ValidateBuffers(format)
 
-    with Reader(inputs, format) as reader:
+    with InputReader(inputs, format) as reader:
 
         def look(chunk: Chunk) -> None:
             nonlocal found, following
@@ -112,7 +112,7 @@ def validate(
                 if progress is not None:
                     progress(chunk.size)
 
-        spread(look, pieces, default_threads() if threads is None else threads)
+        parallel_map(look, pieces, default_threads() if threads is None else threads)
     return found
 
 
@@ -135,7 +135,7 @@ def _files(path: Path) -> list[Path]:
         return sorted(outputs, key=lambda output: (len(output.name), output.name))
     if not find([path], Lines()).segments:
         # Nothing in order is no success: most likely the name is wrong.
-        raise Refused("no_files", f"the directory {path} holds no file that could be validated")
+        raise SortRefused("no_files", f"the directory {path} holds no file that could be validated")
     return [path]
 
 

@@ -16,8 +16,18 @@ from pathlib import Path
 from types import TracebackType
 
 from torpor.sort.data.directory_lock import DirectoryLock, make_directory
-from torpor.sort.data.files import PARTIAL, Kind, Manifest, broken, is_whole, read_manifest, remove, temporary, writing
-from torpor.sort.errors import Refused
+from torpor.sort.data.files import (
+    PARTIAL,
+    FileKind,
+    FileManifest,
+    is_whole,
+    read_manifest,
+    remove,
+    temporary,
+    to_sort_failed,
+    writing,
+)
+from torpor.sort.errors import SortRefused
 from torpor.sort.machine.states import WorkerState
 
 MARKER = ".torpor-sort.json"
@@ -34,7 +44,7 @@ OUR_MANIFEST = re.compile(rf"{_OURS}\.json")
 OURS_ASIDE = re.compile(rf"(?:{_OURS}(?:\.json)?(?:\.\d+)?(?:\.partial)?\.\d+|journal)\.partial")
 
 
-class What(Enum):
+class RemovalGroup(Enum):
     """What is removed together."""
 
     TEMPORARIES = "temporaries"
@@ -45,12 +55,12 @@ class What(Enum):
     OUTPUTS = "outputs"
 
 
-_TEMPORARIES = frozenset({What.TEMPORARIES})
-_SORTED = _TEMPORARIES | {What.RUNS, What.LOCAL_PARTS}
-_SHUFFLED = _SORTED | {What.PARTS}
-_MERGED = _SHUFFLED | {What.OUTPUTS}
+_TEMPORARIES = frozenset({RemovalGroup.TEMPORARIES})
+_SORTED = _TEMPORARIES | {RemovalGroup.RUNS, RemovalGroup.LOCAL_PARTS}
+_SHUFFLED = _SORTED | {RemovalGroup.PARTS}
+_MERGED = _SHUFFLED | {RemovalGroup.OUTPUTS}
 
-REMOVED: Mapping[WorkerState, frozenset[What]] = {
+REMOVED: Mapping[WorkerState, frozenset[RemovalGroup]] = {
     WorkerState.INITIALIZING: _TEMPORARIES,
     WorkerState.SAMPLING: _TEMPORARIES,
     WorkerState.WAITING_FOR_PARTITION_CONFIG: _TEMPORARIES,
@@ -66,19 +76,19 @@ REMOVED: Mapping[WorkerState, frozenset[What]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ReusableFiles:
     """What need not be made again."""
 
-    runs: Mapping[int, Manifest]
-    parts: Mapping[tuple[int, int], Manifest]
+    runs: Mapping[int, FileManifest]
+    parts: Mapping[tuple[int, int], FileManifest]
     """By partition and sender."""
-    outputs: Mapping[int, Manifest]
+    outputs: Mapping[int, FileManifest]
 
 
-NOTHING = Kept({}, {}, {})
+NOTHING = ReusableFiles({}, {}, {})
 
 
-class Place:
+class WorkerDirectory:
     """One worker's directories. With `share_output` other workers write into the same output directory: it is neither
     locked nor marked here, and only the worker's own partitions are ever touched."""
 
@@ -158,7 +168,7 @@ class Place:
         while self._locks:
             self._locks.pop().release()
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "WorkerDirectory":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -174,7 +184,7 @@ class Place:
         foreign = [name for name in _names(self.output) if name not in hidden and not (marked and _is_output(name))]
         if foreign:
             more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-            raise Refused(
+            raise SortRefused(
                 "not_empty",
                 f"the output directory {self.output} holds {', '.join(foreign[:3])}{more}, which is not of this job;"
                 " allowed is a directory that is empty or does not exist",
@@ -204,7 +214,7 @@ class Place:
         except (FileNotFoundError, ValueError):
             return {}
         except OSError as error:
-            raise broken(error, self.marker, "reading") from error
+            raise to_sort_failed(error, self.marker, "reading") from error
         return marker if isinstance(marker, dict) else {}
 
     def release_output(self) -> None:
@@ -214,31 +224,31 @@ class Place:
 
     def remove_output(self) -> None:
         """Of a job that failed: what is whole of it is not the sorted data, and must not look like it."""
-        self._remove(frozenset({What.TEMPORARIES, What.OUTPUTS}), NOTHING, None, ())
+        self._remove(frozenset({RemovalGroup.TEMPORARIES, RemovalGroup.OUTPUTS}), NOTHING, None, ())
 
     # ---- what stays
 
-    def vouched(self, path: Path, kind: Kind, job: str, boundaries: str) -> Manifest | None:
+    def vouched(self, path: Path, kind: FileKind, job: str, boundaries: str) -> FileManifest | None:
         """What vouches for this file, if the file is that one, of this job and these boundaries."""
         manifest = read_manifest(self.manifest_of(path))
         if manifest is None or (manifest.kind, manifest.job, manifest.boundaries) != (kind, job, boundaries):
             return None
         return manifest if is_whole(path, manifest) else None
 
-    def keep(self, job: str, boundaries: str, own: Collection[int] = ()) -> Kept:
+    def keep(self, job: str, boundaries: str, own: Collection[int] = ()) -> ReusableFiles:
         """What is there and vouched for; all else of runs, parts and outputs is removed. Who uses it proves its records.
 
         `own` are the partitions whose outputs this worker writes; in an output directory of its own, all are.
         """
 
-        def vouched(path: Path, kind: Kind) -> Manifest | None:
+        def vouched(path: Path, kind: FileKind) -> FileManifest | None:
             return self.vouched(path, kind, job, boundaries)
 
-        runs = {number: found for number, path in self._runs() if (found := vouched(path, Kind.RUN))}
-        parts = {name: found for name, path in self._parts() if (found := vouched(path, Kind.PART))}
-        outputs = {number: found for number, path in self._outputs(own) if (found := vouched(path, Kind.OUTPUT))}
-        kept = Kept(runs, parts, outputs)
-        self._remove(frozenset(What), kept, None, own)
+        runs = {number: found for number, path in self._runs() if (found := vouched(path, FileKind.RUN))}
+        parts = {name: found for name, path in self._parts() if (found := vouched(path, FileKind.PART))}
+        outputs = {number: found for number, path in self._outputs(own) if (found := vouched(path, FileKind.OUTPUT))}
+        kept = ReusableFiles(runs, parts, outputs)
+        self._remove(frozenset(RemovalGroup), kept, None, own)
         names = {f"{manifest.name}.json" for manifest in (*runs.values(), *parts.values(), *outputs.values())}
         for path in self._own_manifests():
             if path.name not in names:
@@ -247,12 +257,12 @@ class Place:
 
     def forget(self) -> None:
         """Nothing is vouched for any more. Outputs stay until `keep`, which then removes them."""
-        self._remove(frozenset(What) - {What.OUTPUTS}, NOTHING, None, ())
+        self._remove(frozenset(RemovalGroup) - {RemovalGroup.OUTPUTS}, NOTHING, None, ())
         for path in self._own_manifests():
             remove(path)
 
     def clean(
-        self, failing_state: WorkerState, kept: Kept = NOTHING, *, index: int | None = None, own: Collection[int] = ()
+        self, failing_state: WorkerState, kept: ReusableFiles = NOTHING, *, index: int | None = None, own: Collection[int] = ()
     ) -> None:
         """Removes what a worker that failed in this state leaves, by the table. `index` is the worker's, if it has one."""
         self._remove(REMOVED[failing_state], kept, index, own)
@@ -272,7 +282,7 @@ class Place:
 
         Without `journal` that is left, with its reserve.
         """
-        self._remove(frozenset(What) - {What.OUTPUTS}, NOTHING, None, ())
+        self._remove(frozenset(RemovalGroup) - {RemovalGroup.OUTPUTS}, NOTHING, None, ())
         for path in self._own_manifests():
             remove(path)
         for directory in (self.runs, self.parts, self.manifests):
@@ -281,16 +291,18 @@ class Place:
             for path in (self.journal, self.journal.with_name("journal.reserve")):
                 remove(path)
 
-    def _remove(self, what: frozenset[What], kept: Kept, index: int | None, own: Collection[int]) -> None:
-        if What.TEMPORARIES in what:
+    def _remove(self, what: frozenset[RemovalGroup], kept: ReusableFiles, index: int | None, own: Collection[int]) -> None:
+        if RemovalGroup.TEMPORARIES in what:
             self.remove_temporaries(own)
-        if What.RUNS in what:
+        if RemovalGroup.RUNS in what:
             self._remove_all(path for number, path in self._runs() if number not in kept.runs)
-        if What.PARTS in what or What.LOCAL_PARTS in what:
+        if RemovalGroup.PARTS in what or RemovalGroup.LOCAL_PARTS in what:
             self._remove_all(
-                path for name, path in self._parts() if name not in kept.parts and (What.PARTS in what or name[1] == index)
+                path
+                for name, path in self._parts()
+                if name not in kept.parts and (RemovalGroup.PARTS in what or name[1] == index)
             )
-        if What.OUTPUTS in what and self._claimed():
+        if RemovalGroup.OUTPUTS in what and self._claimed():
             self._remove_all(path for number, path in self._outputs(own) if number not in kept.outputs)
 
     def _remove_all(self, paths: Iterator[Path]) -> None:
@@ -334,8 +346,8 @@ def _is_output(name: str) -> bool:
     return found is not None and (found.end() == len(name) or name.endswith(PARTIAL))
 
 
-def _overlap(inner: str, inside: Path, outer: str, around: Path) -> Refused:
-    return Refused(
+def _overlap(inner: str, inside: Path, outer: str, around: Path) -> SortRefused:
+    return SortRefused(
         "overlap",
         f"the {inner} {inside} lies in the {outer} {around}; inputs, scratch and output must lie apart from each other",
     )
@@ -351,7 +363,7 @@ def _listed(directory: Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise broken(error, directory, "reading the directory") from error
+        raise to_sort_failed(error, directory, "reading the directory") from error
 
 
 def _remove_if_empty(directory: Path) -> None:

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from torpor.sort.data.worker_directory import STATE
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.job.status import JobStatus
 from torpor.sort.wire.calls import ABORT_JOB, GET_JOB_STATUS, GET_WORKER_STATUS
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.credentials import JOIN, Join, load_join, split_address
+from torpor.sort.wire.credentials import JOIN, JoinCredentials, load_join, split_address
 from torpor.sort.wire.failures import UNKNOWN_CALL
-from torpor.sort.wire.requests import Abort, Caller, GetStatus, OwnStatus
+from torpor.sort.wire.requests import Abort, GetStatus, OwnStatus, WorkerRef
 
 CALL_S = 5.0
 ABORT_S = 15.0
@@ -20,10 +20,10 @@ def ask_status(target: str, join_path: Path | None) -> JobStatus | OwnStatus:
     """The status of a job if the target is its master, or of one worker."""
     address, join = _resolve(target, join_path)
     # On the loopback, without TLS, the status needs no token.
-    with Connection(address, join or Join("", address, False, "", "", "")) as connection:
+    with Connection(address, join or JoinCredentials("", address, False, "", "", "")) as connection:
         try:
             return connection.call(GET_JOB_STATUS, GetStatus(), CALL_S)
-        except Refused as error:
+        except SortRefused as error:
             if error.code != UNKNOWN_CALL:
                 raise
         return connection.call(GET_WORKER_STATUS, GetStatus(), CALL_S)
@@ -33,18 +33,18 @@ def abort_job(target: str, join_path: Path | None, reason: str) -> str:
     """Fails the job of this master, so that all its workers remove what they have made; the job's id."""
     address, join = _resolve(target, join_path)
     if join is None:
-        raise Refused("no_join", f"only a member of the job may abort it, and {target} alone does not say its token")
+        raise SortRefused("no_join", f"only a member of the job may abort it, and {target} alone does not say its token")
     with Connection(address, join) as connection:
         try:
-            connection.call(ABORT_JOB, Abort(Caller(join.job), reason), ABORT_S)
-        except Refused as error:
+            connection.call(ABORT_JOB, Abort(WorkerRef(join.job), reason), ABORT_S)
+        except SortRefused as error:
             if error.code != UNKNOWN_CALL:
                 raise
-            raise Refused("not_a_master", f"{address} is not a master; a job is aborted at its master") from error
+            raise SortRefused("not_a_master", f"{address} is not a master; a job is aborted at its master") from error
     return join.job
 
 
-def _resolve(target: str, join_path: Path | None) -> tuple[str, Join | None]:
+def _resolve(target: str, join_path: Path | None) -> tuple[str, JoinCredentials | None]:
     """The address, and the join file's content if there is one.
 
     The target is an address, a join file, a state directory, or the output (or scratch) directory of `sort run`.

@@ -17,19 +17,19 @@ from torpor.sort.data.directory_lock import DirectoryLock
 from torpor.sort.data.files import remove
 from torpor.sort.data.inputs import cut, find
 from torpor.sort.data.segments import Inputs
-from torpor.sort.data.worker_directory import OUTPUT_PID, SCRATCH_PID, STATE, Place
-from torpor.sort.errors import Refused, SortError, Torn
+from torpor.sort.data.worker_directory import OUTPUT_PID, SCRATCH_PID, STATE, WorkerDirectory
+from torpor.sort.errors import JournalCorrupt, SortError, SortRefused
 from torpor.sort.job.options import LocalOptions, MasterOptions
-from torpor.sort.job.report import JobReport, Outcome, counted
-from torpor.sort.job.worker_pool import Nursery
+from torpor.sort.job.report import JobReport, SortOutcome, count_text
+from torpor.sort.job.worker_pool import WorkerPool
 from torpor.sort.journal import Journal
 from torpor.sort.machine.master import Master
 from torpor.sort.machine.states import MasterState
-from torpor.sort.master.master_service import Mastery
+from torpor.sort.master.master_service import MasterService
 from torpor.sort.master.program import JOURNAL, serve_job
 from torpor.sort.sizes import MIB, SMALLEST_MEMORY, worker_count
 from torpor.sort.wire.credentials import JOIN, load_join
-from torpor.sort.worker.fork_server import Cradle
+from torpor.sort.worker.fork_server import ForkServer
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ FOLLOW_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LocalJobPlan:
     """What an unfinished job was begun with: only the same command may go on with it."""
 
     output: Path
@@ -46,24 +46,24 @@ class Plan:
     memory: int
 
 
-def run(allowed: LocalOptions, cradle: Cradle) -> JobReport:
+def run(allowed: LocalOptions, cradle: ForkServer) -> JobReport:
     # A folder of its own: what lies beside it in the user's scratch directory is the user's.
     state = ((allowed.scratch or allowed.output) / STATE).absolute()
-    place = Place(state, allowed.output, share_output=False)
+    place = WorkerDirectory(state, allowed.output, share_output=False)
     place.refuse_overlap(allowed.inputs)
     found = find(allowed.inputs, allowed.format)
     options = replace(allowed, workers=worker_count(found.size, allowed.workers, allowed.min_share))
     _refuse_impossible(options)
     slices = cut(found, options.format, options.workers)
-    plan = Plan(place.output, slices, str(options.format), options.memory)
+    plan = LocalJobPlan(place.output, slices, str(options.format), options.memory)
     with (
         DirectoryLock(place.output, "output", OUTPUT_PID, options.deadlines.lock, mode=0o777),
         DirectoryLock(state, "scratch", SCRATCH_PID, options.deadlines.lock, mode=0o700),
     ):
-        job = _take_up(options, place, state, plan)
-        nursery = Nursery(cradle, options, slices, place.output, state, state / "master" / JOIN)
+        job = _resume_or_begin(options, place, state, plan)
+        nursery = WorkerPool(cradle, options, slices, place.output, state, state / "master" / JOIN)
         report = _sort(options, nursery, state, job)
-        if report.outcome is Outcome.FAILED:
+        if report.outcome is SortOutcome.FAILED:
             place.remove_output()
         place.release_output()
         _remove_state(state)
@@ -74,24 +74,24 @@ def run(allowed: LocalOptions, cradle: Cradle) -> JobReport:
 def _refuse_impossible(options: LocalOptions) -> None:
     least = SMALLEST_MEMORY * options.workers
     if options.memory < least:
-        workers = counted(options.workers, "worker")
-        raise Refused(
+        workers = count_text(options.workers, "worker")
+        raise SortRefused(
             "bad_memory", f"--memory {options.memory} is too little for {workers}; at least {least // MIB}M are needed"
         )
 
 
-def _take_up(options: LocalOptions, place: Place, state: Path, plan: Plan) -> str:
+def _resume_or_begin(options: LocalOptions, place: WorkerDirectory, state: Path, plan: LocalJobPlan) -> str:
     """The unfinished job of the same command, or a new one; the output directory is then claimed for it."""
     plans, journal = Journal(state / "plan"), Journal(state / "master" / JOURNAL)
-    before, master = _load(plans, Plan), _load(journal, Master)
+    before, master = _load(plans, LocalJobPlan), _load(journal, Master)
     if before is not None and before.output != plan.output:
-        raise Refused(
+        raise SortRefused(
             "other_job", f"{state} holds an unfinished sort into {before.output}; finish it with its own command, or remove it"
         )
     is_unfinished = before is not None and master is not None and master.state is not MasterState.FAILED
     if is_unfinished and master is not None and options.resume and place.is_claimed(master.job, "run"):
         if before != plan:
-            raise Refused(
+            raise SortRefused(
                 "other_job",
                 f"{state} holds an unfinished sort of other inputs or settings; finish it with its own command, or remove it",
             )
@@ -118,17 +118,17 @@ def _load(journal: Journal, declared: type[T]) -> T | None:
     """A torn journal counts as lost scratch: the sort begins anew."""
     try:
         return journal.load(declared)
-    except Torn:
+    except JournalCorrupt:
         return None
 
 
-def _claimed_by(state: Path, place: Place) -> bool:
+def _claimed_by(state: Path, place: WorkerDirectory) -> bool:
     """Whether the output directory belongs to the job in this state directory, though its plan is lost."""
     join = state / "master" / JOIN
     return join.exists() and place.is_claimed(load_join(join).job, "run")
 
 
-def _sort(options: LocalOptions, nursery: Nursery, state: Path, job: str) -> JobReport:
+def _sort(options: LocalOptions, nursery: WorkerPool, state: Path, job: str) -> JobReport:
     master_options = MasterOptions(
         workers=options.workers,
         state=state / "master",
@@ -141,7 +141,7 @@ def _sort(options: LocalOptions, nursery: Nursery, state: Path, job: str) -> Job
         job=job,
     )
 
-    def started(mastery: Mastery) -> None:
+    def started(mastery: MasterService) -> None:
         nursery.open(mastery.join.address, mastery.break_off)
         if options.follow is not None:
             threading.Thread(target=_follow, args=(options, mastery, nursery), daemon=True).start()
@@ -156,7 +156,7 @@ def _sort(options: LocalOptions, nursery: Nursery, state: Path, job: str) -> Job
     return report
 
 
-def _follow(options: LocalOptions, mastery: Mastery, nursery: Nursery) -> None:
+def _follow(options: LocalOptions, mastery: MasterService, nursery: WorkerPool) -> None:
     assert options.follow is not None
     while not nursery.is_over.wait(FOLLOW_S):
         options.follow(mastery.status())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torpor.sort.data.segments import Inputs
-from torpor.sort.debug_breakpoints import Hold
+from torpor.sort.debug_breakpoints import Breakpoint
 from torpor.sort.job.status import JobStatus
 from torpor.sort.record import GENSORT, Format
 from torpor.sort.sizes import GIB, MIN_SHARE
@@ -42,7 +42,7 @@ class MasterOptions:
     join: Path | None = None
     """A secret that was made before; None: one is made and kept in the state directory."""
     deadlines: Deadlines = field(default_factory=Deadlines)
-    hold: Hold | None = None
+    hold: Breakpoint | None = None
     job: str | None = None
     """None: a new name."""
     say: Callable[[str], None] = print
@@ -69,7 +69,7 @@ class WorkerOptions:
     share_output: bool = False
     """Other workers write their partitions into the same directory, as under `run`."""
     deadlines: Deadlines = field(default_factory=Deadlines)
-    hold: Hold | None = None
+    hold: Breakpoint | None = None
     history: bool = False
     """Print the history at the end of a job that went well, too."""
 

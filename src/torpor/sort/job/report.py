@@ -10,7 +10,7 @@ from torpor.sort.machine.states import MASTER_TERMINAL, WORKING
 from torpor.sort.proof import Proof
 
 
-class Outcome(StrEnum):
+class SortOutcome(StrEnum):
     VALID = "valid"
     """Every record that was read was written, and all of them lie in order."""
     UNPROVEN = "unproven"
@@ -36,7 +36,7 @@ class WorkerReport:
 @dataclass(frozen=True, slots=True)
 class JobReport:
     job: str
-    outcome: Outcome
+    outcome: SortOutcome
     format: str
     partitions: int
     seconds: float
@@ -105,10 +105,10 @@ def as_text(report: JobReport) -> str:
 
 def verdict(report: JobReport) -> str:
     match report.outcome:
-        case Outcome.FAILED:
+        case SortOutcome.FAILED:
             return f"failed after {seconds_text(report.seconds)}: {report.reason or 'nobody said why'}"
-        case Outcome.VALID | Outcome.UNPROVEN:
-            amount = f"{counted(report.proof.records, 'record')}, {size_text(report.proof.size)}"
+        case SortOutcome.VALID | SortOutcome.UNPROVEN:
+            amount = f"{count_text(report.proof.records, 'record')}, {size_text(report.proof.size)}"
             speed = f"{seconds_text(report.working_seconds)} ({report.megabytes_per_second:,.0f} MB/s)"
             waited = f", after waiting {seconds_text(report.waited_seconds)} for workers" if report.waited_seconds else ""
             return f"{report.outcome.value}: {amount} in {speed}{waited}"
@@ -129,11 +129,11 @@ def facts(report: JobReport) -> list[tuple[str, str]]:
 
 
 def _sorted_by(report: JobReport) -> str:
-    return f"{counted(len(report.workers), 'worker')}, in {counted(report.partitions, 'partition')}"
+    return f"{count_text(len(report.workers), 'worker')}, in {count_text(report.partitions, 'partition')}"
 
 
 def _not_started(report: JobReport) -> str:
-    return f"{counted(report.not_started, 'worker')} more, not started: the input is too small (--min-share)"
+    return f"{count_text(report.not_started, 'worker')} more, not started: the input is too small (--min-share)"
 
 
 def histories(report: JobReport) -> list[tuple[str, tuple[Transition, ...]]]:
@@ -185,10 +185,10 @@ def checksum_text(report: JobReport) -> str:
 
 def checksum(report: JobReport) -> str | None:
     """Only of what was read and written alike: the sum over a part of the records would be mistaken for that over all."""
-    return f"{report.proof.checksum:#018x}" if report.outcome is Outcome.VALID else None
+    return f"{report.proof.checksum:#018x}" if report.outcome is SortOutcome.VALID else None
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -11,7 +11,7 @@ from torpor.sort.job.report import (
     HEADINGS,
     JobReport,
     cells,
-    counted,
+    count_text,
     facts,
     histories,
     seconds_text,
@@ -62,7 +62,7 @@ WAIT_SHOWN, TAIL = 0.1, 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StateSpan:
     """One stay in one state, in seconds since the picture begins."""
 
     state: str
@@ -74,10 +74,10 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TimelineRow:
     name: str
     title: str
-    spans: tuple[Span, ...]
+    spans: tuple[StateSpan, ...]
 
 
 def page(report: JobReport) -> str:
@@ -121,7 +121,7 @@ def picture(report: JobReport) -> str:
     )
 
 
-def lanes(report: JobReport) -> tuple[list[Lane], float]:
+def lanes(report: JobReport) -> tuple[list[TimelineRow], float]:
     """Who was in which state from when to when, and how many seconds there are to draw."""
     everything = [one.at for _, history in histories(report) for one in history] or [0.0]
     first, last = min(everything), max(everything)
@@ -133,22 +133,22 @@ def lanes(report: JobReport) -> tuple[list[Lane], float]:
     opening = tuple(Transition("", one.source, begins, "started") for one in report.history[:1] if one.source)
     told = [((*opening, *report.history), "master"), *((worker.history, worker.identity) for worker in report.workers)]
     drawn = [
-        Lane(name, title, spans(history, begins, length))
+        TimelineRow(name, title, spans(history, begins, length))
         for (name, _), (history, title) in zip(histories(report), told, strict=True)
     ]
     return drawn, length
 
 
-def spans(history: Sequence[Transition], begins: float, length: float) -> tuple[Span, ...]:
+def spans(history: Sequence[Transition], begins: float, length: float) -> tuple[StateSpan, ...]:
     """Each stay lasts until the next; the last one until the end."""
     ends = [*(one.at - begins for one in history[1:]), length]
     return tuple(
-        Span(one.target, one.at - begins, max(one.at - begins, end), one.attempt, one.reason)
+        StateSpan(one.target, one.at - begins, max(one.at - begins, end), one.attempt, one.reason)
         for one, end in zip(history, ends, strict=bool(history))
     )
 
 
-def _lane(lane: Lane, top: float, scale: float) -> Iterator[str]:
+def _lane(lane: TimelineRow, top: float, scale: float) -> Iterator[str]:
     middle = top + LANE / 2
     yield f'<line class="rule" x1="0" x2="{WIDTH:g}" y1="{top + LANE:g}" y2="{top + LANE:g}"/>'
     yield f'<text class="name" x="4" y="{middle + 4:g}"><title>{_text(lane.title)}</title>{_text(_name(lane))}</text>'
@@ -162,7 +162,7 @@ def _lane(lane: Lane, top: float, scale: float) -> Iterator[str]:
             yield from _break(span, lane.spans[number + 1 :], top, scale)
 
 
-def _bar(span: Span, top: float, scale: float) -> Iterator[str]:
+def _bar(span: StateSpan, top: float, scale: float) -> Iterator[str]:
     x, width = LEFT + span.begins * scale, max(NARROWEST, (span.ends - span.begins) * scale)
     colour = COLOUR_OF.get(span.state, "starting")
     # Whoever has finished stays and serves, but works no more.
@@ -179,7 +179,7 @@ def _bar(span: Span, top: float, scale: float) -> Iterator[str]:
     yield "</g>"
 
 
-def _break(failed: Span, later: Sequence[Span], top: float, scale: float) -> Iterator[str]:
+def _break(failed: StateSpan, later: Sequence[StateSpan], top: float, scale: float) -> Iterator[str]:
     x = LEFT + failed.begins * scale
     # Which attempt it has become, a worker learns only when it registers again.
     attempt = next((span.attempt for span in later if span.attempt > failed.attempt), None)
@@ -192,13 +192,13 @@ def _break(failed: Span, later: Sequence[Span], top: float, scale: float) -> Ite
     yield f'<text x="{x:.2f}" y="{top + LANE / 2 + 3.5:g}">{_text(attempt or "×")}</text></g>'
 
 
-def _title(span: Span) -> str:
+def _title(span: StateSpan) -> str:
     attempt = f", attempt {span.attempt}" if span.attempt else ""
     lasted = f"{seconds_text(span.ends - span.begins)}, from {seconds_text(span.begins)} to {seconds_text(span.ends)}"
     return f"{span.state}{attempt}: {lasted}" + (f"; {span.reason}" if span.reason else "")
 
 
-def _name(lane: Lane) -> str:
+def _name(lane: TimelineRow) -> str:
     return lane.name if len(lane.name) <= NAME_LETTERS else f"{lane.name[: NAME_LETTERS - 1]}…"
 
 
@@ -266,7 +266,7 @@ def _history(name: str, history: Sequence[Transition]) -> str:
     head = "<thead><tr><th>after</th><th>attempt</th><th>from → to</th><th>reason</th></tr></thead>"
     troubles = sum(one.target == W.FAILED for one in history)
     trouble = "" if not troubles else ", failed once" if troubles == 1 else f", failed {troubles} times"
-    summary = f"{name}: {counted(len(history), 'transition')}{trouble}"
+    summary = f"{name}: {count_text(len(history), 'transition')}{trouble}"
     return (
         f"<details{' open' if troubles else ''}><summary>{_text(summary)}</summary>"
         f'<div class="wide"><table class="history">{head}<tbody>{rows}</tbody></table></div></details>'

@@ -8,8 +8,8 @@ from pathlib import Path
 from torpor.sort.data.segments import Inputs
 from torpor.sort.data.thread_pool import default_threads
 from torpor.sort.job.options import LocalOptions, WorkerOptions
-from torpor.sort.worker.exit_codes import Ending
-from torpor.sort.worker.fork_server import Cradle, Ended, Gone
+from torpor.sort.worker.exit_codes import WorkerExitCode
+from torpor.sort.worker.fork_server import ForkServer, ForkServerExit, WorkerExit
 
 RESTARTS = 3
 """How often a worker is started again, and how often the fork server is."""
@@ -17,9 +17,9 @@ LEAVE_S = 5.0
 """How long the workers may take to end by themselves once the job is over."""
 
 
-class Nursery:
+class WorkerPool:
     def __init__(
-        self, cradle: Cradle, options: LocalOptions, slices: Sequence[Inputs], output: Path, state: Path, join: Path
+        self, cradle: ForkServer, options: LocalOptions, slices: Sequence[Inputs], output: Path, state: Path, join: Path
     ) -> None:
         self.is_over = threading.Event()
         self._cradle = cradle
@@ -47,11 +47,11 @@ class Nursery:
     def _mind(self) -> None:
         while True:
             match self._cradle.ended():
-                case Ended() as ended:
+                case WorkerExit() as ended:
                     self._discard(ended.index)
                     if not self.is_over.is_set():
                         self._take_leave(ended)
-                case Gone(code):
+                case ForkServerExit(code):
                     if self.is_over.is_set() or not self._restart_cradle(code):
                         break
         self._discard(*self._restarts)
@@ -66,25 +66,27 @@ class Nursery:
         if self._cradle_restarts == RESTARTS:
             self._break_off(
                 f"the fork server, which starts the workers, was started again {RESTARTS} times and ended each time; "
-                f"the last time it {_words(code)}"
+                f"the last time it {_describe(code)}"
             )
             return False
         self._cradle_restarts += 1
         try:
             is_open = self._cradle.restart()
         except OSError as error:
-            self._break_off(f"the fork server, which starts the workers, {_words(code)} and cannot be started again: {error}")
+            self._break_off(
+                f"the fork server, which starts the workers, {_describe(code)} and cannot be started again: {error}"
+            )
             return False
         if is_open:
             for index in sorted(self._alive):
                 self._start(index)
         return is_open
 
-    def _take_leave(self, ended: Ended) -> None:
-        if ended.code == Ending.COMPLETED:
+    def _take_leave(self, ended: WorkerExit) -> None:
+        if ended.code == WorkerExitCode.COMPLETED:
             return
-        index, why = ended.index, _words(ended.code) + _last_line(self._log(ended.index))
-        if ended.code in (Ending.REFUSED, Ending.JOB_FAILED):
+        index, why = ended.index, _describe(ended.code) + _last_line(self._log(ended.index))
+        if ended.code in (WorkerExitCode.REFUSED, WorkerExitCode.JOB_FAILED):
             self._break_off(f"worker {index} {why}")
         elif self._restarts[index] == RESTARTS:
             self._break_off(f"worker {index} was started again {RESTARTS} times and ended each time; the last time it {why}")
@@ -116,7 +118,7 @@ class Nursery:
         return self._state / f"worker.{index}.log"
 
 
-def _words(code: int) -> str:
+def _describe(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 

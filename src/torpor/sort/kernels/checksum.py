@@ -3,8 +3,8 @@
 import numpy as np
 
 from torpor.sort.kernels.batch import Batch, Bytes, FixedBatch, LineBatch, Offsets, Words, batch_of
-from torpor.sort.kernels.hash_mix import avalanche, scattered
-from torpor.sort.kernels.spans import WIDEST, copy_spans, everywhere
+from torpor.sort.kernels.hash_mix import mix64, seeded_hash
+from torpor.sort.kernels.spans import WIDEST, copy_spans, sliding_units
 from torpor.sort.proof import MODULUS, Proof
 from torpor.sort.record import Fixed, Format, Lines
 
@@ -67,7 +67,7 @@ def hashes(batch: FixedBatch) -> Words:
         np.vecdot(wide[: len(rows)], factors, out=found[begin : begin + len(rows)])
     # Without it a record of zeros would count nothing.
     found += np.uint64(length * LENGTH_FACTOR % MODULUS)
-    return avalanche(found)
+    return mix64(found)
 
 
 def _prove_lines(batch: LineBatch) -> Proof:
@@ -93,13 +93,15 @@ def _sum_of_lines(data: Bytes, starts: Offsets, lengths: Offsets, room: Words) -
         counts = units[long]
         firsts = np.cumsum(counts) - counts
         within = np.arange(counts.sum(), dtype=np.int64) - np.repeat(firsts, counts)
-        whole = everywhere(data, WIDEST)[np.repeat(starts[long], counts) + within * WIDEST].view(np.uint8).reshape(-1, WIDEST)
-        mixed = avalanche(_linear(whole, _factors(WIDEST // HALF), room))
+        whole = (
+            sliding_units(data, WIDEST)[np.repeat(starts[long], counts) + within * WIDEST].view(np.uint8).reshape(-1, WIDEST)
+        )
+        mixed = mix64(_linear(whole, _factors(WIDEST // HALF), room))
         mixed *= _unit_factors(within)
         hashes[long] += np.add.reduceat(mixed, firsts)
     # Units of zeros add nothing; the length tells that they are there.
     hashes += lengths.astype(np.uint64) * np.uint64(LENGTH_FACTOR)
-    return int(avalanche(hashes).sum(dtype=np.uint64))
+    return int(mix64(hashes).sum(dtype=np.uint64))
 
 
 def _hash_short(data: Bytes, starts: Offsets, lengths: Offsets, room: Words) -> Words:
@@ -113,16 +115,16 @@ def _hash_short(data: Bytes, starts: Offsets, lengths: Offsets, room: Words) -> 
             copy_spans(data, starts[chosen], lengths[chosen], rows, np.arange(len(chosen), dtype=np.int64) * width)
             hashes[chosen] = _linear(rows.reshape(-1, width), _factors(width // HALF), room)
         width, above = width * 2, width
-    return avalanche(hashes)
+    return mix64(hashes)
 
 
 def _factors(width: int) -> Words:
-    return scattered(np.arange(width, dtype=np.uint64), PLACE_SEED) | np.uint64(1)
+    return seeded_hash(np.arange(width, dtype=np.uint64), PLACE_SEED) | np.uint64(1)
 
 
 def _unit_factors(places: Offsets) -> Words:
     # Most lines have one unit or few, so the numbers are looked up and not made anew for each.
-    return (scattered(np.arange(int(places.max()) + 1, dtype=np.uint64), UNIT_SEED) | np.uint64(1))[places]
+    return (seeded_hash(np.arange(int(places.max()) + 1, dtype=np.uint64), UNIT_SEED) | np.uint64(1))[places]
 
 
 def _room(words: int) -> Words:

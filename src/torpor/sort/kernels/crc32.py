@@ -28,7 +28,7 @@ FEWEST_EXAMINED = 1024
 """Fewer records may well have something in common by chance, for which tables would be made and never used again."""
 
 
-class Column(NamedTuple):
+class CrcColumn(NamedTuple):
     """Two neighbouring bytes of every record, or one, and what they add for all places that they stand for."""
 
     at: int
@@ -104,7 +104,7 @@ class Crc32:
 
 
 @lru_cache(maxsize=4)
-def _columns(varying: bytes, turning: bytes) -> tuple[Column, ...]:
+def _columns(varying: bytes, turning: bytes) -> tuple[CrcColumn, ...]:
     """What is to be looked up, by a flag for each place."""
     length = len(varying)
     # A place that varies beside one that does not is not always the same as it, so runs end where anything turns.
@@ -118,9 +118,9 @@ def _columns(varying: bytes, turning: bytes) -> tuple[Column, ...]:
         begin, end = runs.pop(0)
         if runs and runs[0][0] == end:
             # The last byte of one run and the first of the next, as one number.
-            columns.append(Column(end - 1, "<u2", _pair(length, begin, end, runs.pop(0)[1])))
+            columns.append(CrcColumn(end - 1, "<u2", _pair(length, begin, end, runs.pop(0)[1])))
         else:
-            columns.append(Column(begin, "u1", _run(length, begin, end)))
+            columns.append(CrcColumn(begin, "u1", _run(length, begin, end)))
     return tuple(columns)
 
 

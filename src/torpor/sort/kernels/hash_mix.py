@@ -10,7 +10,7 @@ FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 
 
-def avalanche(words: Words) -> Words:
+def mix64(words: Words) -> Words:
     """One-to-one, in place: what differs in one bit differs in about half of them afterwards."""
     shifted = words >> np.uint64(30)
     words ^= shifted
@@ -23,6 +23,6 @@ def avalanche(words: Words) -> Words:
     return words
 
 
-def scattered(numbers: Words, seed: int) -> Words:
+def seeded_hash(numbers: Words, seed: int) -> Words:
     """Numbers that look random, a function of each number and the seed alone."""
-    return avalanche(numbers * np.uint64(GOLDEN) + np.uint64((seed + GOLDEN) % (1 << 64)))
+    return mix64(numbers * np.uint64(GOLDEN) + np.uint64((seed + GOLDEN) % (1 << 64)))

@@ -34,7 +34,7 @@ _BASE = 95
 _SIXTEEN = np.dtype(np.complex128)
 
 
-class States(NamedTuple):
+class LcgStates(NamedTuple):
     high: Words
     low: Words
 
@@ -42,10 +42,10 @@ class States(NamedTuple):
 class _Jumps(NamedTuple):
     """X(i + k) = factor[k] * X(i) + addend[k]; the factors' low words also come in halves."""
 
-    factor: States
+    factor: LcgStates
     factor_top: Words
     factor_bottom: Words
-    addend: States
+    addend: LcgStates
 
 
 def state(number: int) -> int:
@@ -53,12 +53,12 @@ def state(number: int) -> int:
     return _steps(number + 1)[1]
 
 
-def states(first: int, count: int) -> States:
+def states(first: int, count: int) -> LcgStates:
     """Those of the records first, first + 1, ..."""
     parts = [_states(start, present) for _, present, start in _spans(first, count)]
     if not parts:
-        return States(np.empty(0, np.uint64), np.empty(0, np.uint64))
-    return States(np.concatenate([part.high for part in parts]), np.concatenate([part.low for part in parts]))
+        return LcgStates(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    return LcgStates(np.concatenate([part.high for part in parts]), np.concatenate([part.low for part in parts]))
 
 
 def binary_records(first: int, out: Bytes, *, skew: bool = False) -> None:
@@ -71,7 +71,7 @@ def ascii_records(first: int, out: Bytes, *, skew: bool = False) -> None:
     _fill(first, out, b"  ", b"  ", b"\r\n", _put_ascii_key, skew)
 
 
-def ranks(own: States) -> NDArray[np.intp]:
+def ranks(own: LcgStates) -> NDArray[np.intp]:
     """Whose key a skewed record borrows: for half of them that of record 0, else that of record r with a weight of 1 / r."""
     # No key holds these bits, so which key is borrowed does not depend on the record's own.
     draws = (own.low >> _BITS[16]).astype(np.uint32)
@@ -102,17 +102,17 @@ def _spans(first: int, count: int) -> Iterator[tuple[int, int, int]]:
         start = (factor * start + addend) % MODULUS
 
 
-def _states(start: int, count: int) -> States:
+def _states(start: int, count: int) -> LcgStates:
     """The states from this one on; at most a span of them."""
     jumps = _jumps()
     return _multiplied(_Jumps(*(_first(part, count) for part in jumps)), start)
 
 
-def _first(part: States | Words, count: int) -> Any:
-    return States(part.high[:count], part.low[:count]) if isinstance(part, States) else part[:count]
+def _first(part: LcgStates | Words, count: int) -> Any:
+    return LcgStates(part.high[:count], part.low[:count]) if isinstance(part, LcgStates) else part[:count]
 
 
-def _multiplied(jumps: _Jumps, start: int) -> States:
+def _multiplied(jumps: _Jumps, start: int) -> LcgStates:
     """factor * start + addend modulo 2^128, in words of 64 bits whose product is made of halves."""
     start_high, start_low = np.uint64(start >> 64), np.uint64(start & _WORD)
     start_top, start_bottom = np.uint64((start & _WORD) >> 32), start_low & _HALF
@@ -132,7 +132,7 @@ def _multiplied(jumps: _Jumps, start: int) -> States:
     high += jumps.addend.high
     low += jumps.addend.low
     high += low < jumps.addend.low
-    return States(high, low)
+    return LcgStates(high, low)
 
 
 @cache
@@ -148,8 +148,8 @@ def _jumps() -> _Jumps:
     return _Jumps(factor, factor.low >> _BITS[32], factor.low & _HALF, addend)
 
 
-def _words(numbers: tuple[int, ...]) -> States:
-    return States(
+def _words(numbers: tuple[int, ...]) -> LcgStates:
+    return LcgStates(
         np.array([number >> 64 for number in numbers], np.uint64), np.array([number & _WORD for number in numbers], np.uint64)
     )
 
@@ -163,7 +163,7 @@ def _shares() -> NDArray[np.uint32]:
 
 
 @cache
-def _lent() -> States:
+def _lent() -> LcgStates:
     """The states whose keys skewed records borrow."""
     return states(0, SKEWED_KEYS + 1)
 
@@ -177,7 +177,7 @@ def _fill(
     behind_key: bytes,
     behind_number: bytes,
     end: bytes,
-    put_key: Callable[[Bytes, States], None],
+    put_key: Callable[[Bytes, LcgStates], None],
     skew: bool,
 ) -> None:
     if len(out) % LENGTH:
@@ -190,7 +190,7 @@ def _fill(
         _put_constant(rows, first + begin, bytes(10) + behind_key, behind_number + bytes(filler) + end)
         if skew:
             chosen = ranks(own)
-            put_key(rows, States(_lent().high[chosen], _lent().low[chosen]))
+            put_key(rows, LcgStates(_lent().high[chosen], _lent().low[chosen]))
         else:
             put_key(rows, own)
         _put_filler(rows, own.low, filler_at, filler)
@@ -211,12 +211,12 @@ def _put_constant(rows: Bytes, first: int, before: bytes, behind: bytes) -> None
         begin = stop
 
 
-def _put_binary_key(rows: Bytes, keys: States) -> None:
+def _put_binary_key(rows: Bytes, keys: LcgStates) -> None:
     _field(rows, np.dtype(">u8"), 0)[:] = keys.high
     _field(rows, np.dtype(">u2"), 8)[:] = keys.low >> _BITS[48]
 
 
-def _put_ascii_key(rows: Bytes, keys: States) -> None:
+def _put_ascii_key(rows: Bytes, keys: LcgStates) -> None:
     """Digits to the base 95, the least significant first: eight of the high word and two of the low, two at a time."""
     pair = np.uint64(_BASE * _BASE)
     rest = keys.high

@@ -94,7 +94,7 @@ def _sort(batch: Batch, packed: Words, mask: np.uint64, *, seen: bool = True) ->
         ties = _Ties(packed, mask, tied)
         if not seen:
             ties.refine(batch.prefix(0, ties.rows()))
-        _mend(batch, ties)
+        _break_ties(batch, ties)
 
 
 class _Ties:
@@ -141,7 +141,7 @@ class _Ties:
         return self.members.view(np.int64).astype(np.intp, copy=False)
 
 
-def _mend(batch: Batch, ties: _Ties) -> None:
+def _break_ties(batch: Batch, ties: _Ties) -> None:
     """Order by the rest of their keys the rows whose prefixes tie, five bytes of all of them at a time."""
     at = 0
     while len(ties):

@@ -12,7 +12,7 @@ from torpor.sort.kernels.partition_boundaries import Boundary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cuts:
+class BoundaryTable:
     """Boundaries with their prefixes, for many chunks to be split by."""
 
     boundaries: tuple[Boundary, ...]
@@ -20,12 +20,14 @@ class Cuts:
     """The prefix of each boundary's key in the high 40 bits."""
 
 
-def cuts_of(boundaries: Sequence[Boundary]) -> Cuts:
+def boundary_table(boundaries: Sequence[Boundary]) -> BoundaryTable:
     padded = [boundary.key[:PREFIX_BYTES].ljust(PREFIX_BYTES, b"\0") for boundary in boundaries]
-    return Cuts(tuple(boundaries), np.array([int.from_bytes(prefix) << PACKED_BITS for prefix in padded], dtype=np.uint64))
+    return BoundaryTable(
+        tuple(boundaries), np.array([int.from_bytes(prefix) << PACKED_BITS for prefix in padded], dtype=np.uint64)
+    )
 
 
-def split(batch: Batch, packed: Words, cuts: Cuts, worker: int, base: int) -> Offsets:
+def split(batch: Batch, packed: Words, cuts: BoundaryTable, worker: int, base: int) -> Offsets:
     """Where each partition begins in the order that `sorted_packed` gave, and at the end the number of records.
 
     `base` is the position of the batch's first byte in the worker's inputs.

@@ -6,7 +6,7 @@ from hashlib import blake2b
 import numpy as np
 
 from torpor.sort.kernels.batch import Offsets
-from torpor.sort.kernels.hash_mix import scattered
+from torpor.sort.kernels.hash_mix import seeded_hash
 
 
 def positions(records: int, count: int, seed: int) -> Offsets:
@@ -20,7 +20,7 @@ def positions(records: int, count: int, seed: int) -> Offsets:
     numbers = np.arange(count + 1, dtype=np.int64)
     each, left = divmod(records, count)
     edges = numbers * each + numbers * left // count
-    draws = scattered(numbers[:-1].astype(np.uint64), seed)
+    draws = seeded_hash(numbers[:-1].astype(np.uint64), seed)
     return edges[:-1] + (draws % np.diff(edges).astype(np.uint64)).astype(np.int64)
 
 

@@ -46,9 +46,9 @@ def _copy_long(data: Bytes, starts: Offsets, lengths: Offsets, out: Bytes, out_s
 
 
 def _copy_units(data: Bytes, sources: Offsets, out: Bytes, targets: Offsets, unit: int) -> None:
-    everywhere(out, unit)[targets] = everywhere(data, unit)[sources]
+    sliding_units(out, unit)[targets] = sliding_units(data, unit)[sources]
 
 
-def everywhere(data: Bytes, unit: int) -> npt.NDArray[np.void]:
+def sliding_units(data: Bytes, unit: int) -> npt.NDArray[np.void]:
     """The units of so many bytes that begin at every single byte."""
     return np.ndarray((len(data) - unit + 1,), dtype=np.dtype((np.void, unit)), buffer=data, strides=(1,))

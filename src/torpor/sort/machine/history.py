@@ -14,7 +14,7 @@ class Transition:
     attempt: int = 0
 
 
-def no_earlier(history: Sequence[Transition], now: float) -> float:
+def monotonic_time(history: Sequence[Transition], now: float) -> float:
     """Now, but not before the last transition: between two processes the clock may have been set back."""
     return max(now, history[-1].at) if history else now
 

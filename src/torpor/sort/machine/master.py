@@ -8,30 +8,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
-from torpor.sort.errors import Refused, Stale
-from torpor.sort.machine.history import Transition, no_earlier
+from torpor.sort.errors import SortRefused, StaleAttempt
+from torpor.sort.machine.history import Transition, monotonic_time
 from torpor.sort.machine.reactions import IllegalTransition, Reaction, Row, WrongState, row
 from torpor.sort.machine.records import (
     Beat,
-    Cut,
     Goal,
+    GoalStage,
     MergeReport,
+    PartitionMap,
     Peer,
     Report,
     Sample,
     ShuffleReport,
     SortReport,
-    Stage,
-    Terms,
+    WorkerAssignment,
 )
-from torpor.sort.machine.states import MASTER_MAY_GO_TO, MASTER_WAY, Phase, WorkerState
+from torpor.sort.machine.states import MASTER_MAY_GO_TO, MASTER_WAY, WorkerPhase, WorkerState
 from torpor.sort.machine.states import MasterState as M
 from torpor.sort.machine.verdict import find_fault
 from torpor.sort.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RegisteredWorker:
     identity: str
     nonce: str
     """Of the process: the same one that registers again is the same attempt."""
@@ -55,10 +55,10 @@ class Master:
     proof: bool = True
     sync: bool = True
     state: M = M.WAITING_FOR_WORKERS
-    members: tuple[Member, ...] = ()
+    members: tuple[RegisteredWorker, ...] = ()
     """In order of their indices, once they have them."""
     samples: Mapping[int, Sample] = field(default_factory=dict)
-    cut: Cut | None = None
+    cut: PartitionMap | None = None
     sorted: Mapping[int, SortReport] = field(default_factory=dict)
     shuffled: Mapping[int, ShuffleReport] = field(default_factory=dict)
     merged: Mapping[int, MergeReport] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Master:
     def memory(self) -> int:
         return min((member.memory for member in self.members), default=0)
 
-    def member(self, index: int) -> Member:
+    def member(self, index: int) -> RegisteredWorker:
         return self.members[index]
 
 
@@ -83,7 +83,7 @@ class Master:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerCame:
+class WorkerJoined:
     identity: str
     nonce: str
     asked: int | None
@@ -98,7 +98,7 @@ class WorkerCame:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleCame:
+class SampleReceived:
     index: int
     sample: Sample
     attempt: int | None = None
@@ -106,8 +106,8 @@ class SampleCame:
 
 
 @dataclass(frozen=True, slots=True)
-class CutChosen:
-    cut: Cut
+class PartitionsChosen:
+    cut: PartitionMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +135,16 @@ class MergeReported:
 
 
 @dataclass(frozen=True, slots=True)
-class JobBroke:
+class JobFailed:
     """A worker failed for good or stayed away, a deadline passed, somebody asked for the end."""
 
     reason: str
 
 
-Event = WorkerCame | SampleCame | CutChosen | SortReported | ShuffleReported | MergeReported | JobBroke
+Event = WorkerJoined | SampleReceived | PartitionsChosen | SortReported | ShuffleReported | MergeReported | JobFailed
 
 
-def reported(index: int, report: Report, attempt: int) -> SortReported | ShuffleReported | MergeReported:
+def report_event(index: int, report: Report, attempt: int) -> SortReported | ShuffleReported | MergeReported:
     match report:
         case SortReport():
             return SortReported(index, report, attempt)
@@ -160,28 +160,28 @@ def reported(index: int, report: Report, attempt: int) -> SortReported | Shuffle
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class AnnounceRanges:
     """All are there: say who has which range."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChooseCut:
+class ChoosePartitions:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class SignalWorkers:
     """Tell every worker that there is a new goal; a hint, for they ask by themselves."""
 
-    stage: Stage
+    stage: GoalStage
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndJob:
     ok: bool
 
 
-Command = Announce | ChooseCut | Signal | End
+Command = AnnounceRanges | ChoosePartitions | SignalWorkers | EndJob
 
 UNKNOWN_WORKER = "unknown_worker"
 """With this code a worker is refused that has not registered: one that has serves a master that lost its journal."""
@@ -192,26 +192,26 @@ T = TypeVar("T")
 
 REACTS: Mapping[type[Event], Row[M]] = {
     # At any time again by a worker that restarts; one too many is refused by its name.
-    WorkerCame: dict.fromkeys(MASTER_WAY, LEGAL) | {M.FAILED: REFUSED},
+    WorkerJoined: dict.fromkeys(MASTER_WAY, LEGAL) | {M.FAILED: REFUSED},
     # A master that was killed while it chose has the samples no longer, and they come again.
-    SampleCame: row(MASTER_WAY, {M.SAMPLING, M.CONFIGURING}, failed=DEAD),
-    CutChosen: row(MASTER_WAY, {M.CONFIGURING}, failed=(M.FAILED, REPEATED)),
+    SampleReceived: row(MASTER_WAY, {M.SAMPLING, M.CONFIGURING}, failed=DEAD),
+    PartitionsChosen: row(MASTER_WAY, {M.CONFIGURING}, failed=(M.FAILED, REPEATED)),
     SortReported: row(MASTER_WAY, {M.SORTING}, failed=DEAD),
     ShuffleReported: row(MASTER_WAY, {M.SHUFFLING}, failed=DEAD),
     MergeReported: row(MASTER_WAY, {M.MERGING}, failed=DEAD),
-    JobBroke: dict.fromkeys(MASTER_WAY, LEGAL) | {M.COMPLETED: REPEATED, M.FAILED: REPEATED},
+    JobFailed: dict.fromkeys(MASTER_WAY, LEGAL) | {M.COMPLETED: REPEATED, M.FAILED: REPEATED},
 }
 
 
-def go(master: Master, target: M, reason: str, now: float) -> Master:
+def move_to(master: Master, target: M, reason: str, now: float) -> Master:
     if target not in MASTER_MAY_GO_TO[master.state]:
         raise IllegalTransition(master.state, target)
-    transition = Transition(master.state, target, no_earlier(master.history, now), reason)
+    transition = Transition(master.state, target, monotonic_time(master.history, now), reason)
     return replace(master, state=target, history=(*master.history, transition))
 
 
 def step(master: Master, event: Event, now: float) -> tuple[Master, tuple[Command, ...]]:
-    if isinstance(event, SampleCame | SortReported | ShuffleReported | MergeReported) and event.attempt is not None:
+    if isinstance(event, SampleReceived | SortReported | ShuffleReported | MergeReported) and event.attempt is not None:
         # Asked here, too: between the call and now another life of the worker may have registered.
         check_caller(master, master.job, event.index, event.attempt)
     match REACTS[type(event)][master.state]:
@@ -231,31 +231,31 @@ def _because(master: Master) -> str:
 
 def _take(master: Master, event: Event, now: float) -> tuple[Master, tuple[Command, ...]]:
     match event:
-        case WorkerCame():
-            return _welcome(master, event, now)
-        case SampleCame(index, sample):
+        case WorkerJoined():
+            return _register(master, event, now)
+        case SampleReceived(index, sample):
             return _take_sample(master, index, sample, now)
-        case CutChosen(cut):
-            master = go(replace(master, cut=cut, samples={}), M.SORTING, f"{len(cut.owners)} partitions", now)
-            return master, (Signal(Stage.SORT),)
+        case PartitionsChosen(cut):
+            master = move_to(replace(master, cut=cut, samples={}), M.SORTING, f"{len(cut.owners)} partitions", now)
+            return master, (SignalWorkers(GoalStage.SORT),)
         case SortReported(index, report):
             if fault := _declared_wrongly(master, report):
                 return _fail(master, f"worker {index} {fault}", now)
             master = replace(master, sorted={**master.sorted, index: report})
             if len(master.sorted) < master.expected:
                 return master, ()
-            return go(master, M.SHUFFLING, "everybody has sorted", now), (Signal(Stage.SHUFFLE),)
+            return move_to(master, M.SHUFFLING, "everybody has sorted", now), (SignalWorkers(GoalStage.SHUFFLE),)
         case ShuffleReported(index, report):
             master = replace(master, shuffled={**master.shuffled, index: report})
             if len(master.shuffled) < master.expected:
                 return master, ()
-            return go(master, M.MERGING, "everybody has every part", now), (Signal(Stage.MERGE),)
+            return move_to(master, M.MERGING, "everybody has every part", now), (SignalWorkers(GoalStage.MERGE),)
         case MergeReported(index, report):
             master = replace(master, merged={**master.merged, index: report})
             if len(master.merged) < master.expected:
                 return master, ()
             return _judge(master, now)
-        case JobBroke(reason):
+        case JobFailed(reason):
             return _fail(master, reason, now)
         case _:
             assert_never(event)
@@ -268,19 +268,19 @@ def _take_sample(master: Master, index: int, sample: Sample, now: float) -> tupl
     if len(master.samples) < master.expected:
         return master, ()
     if master.state is M.SAMPLING:
-        master = go(master, M.CONFIGURING, "every sample is here", now)
-    return master, (ChooseCut(),)
+        master = move_to(master, M.CONFIGURING, "every sample is here", now)
+    return master, (ChoosePartitions(),)
 
 
 def _fail(master: Master, reason: str, now: float) -> tuple[Master, tuple[Command, ...]]:
-    return replace(go(master, M.FAILED, reason, now), reason=reason), (Signal(Stage.ABORT), End(ok=False))
+    return replace(move_to(master, M.FAILED, reason, now), reason=reason), (SignalWorkers(GoalStage.ABORT), EndJob(ok=False))
 
 
 def _judge(master: Master, now: float) -> tuple[Master, tuple[Command, ...]]:
     assert master.cut is not None
     if fault := find_fault(master.sorted, master.merged, len(master.cut.owners)):
         return _fail(master, fault, now)
-    return go(master, M.COMPLETED, "totals and order hold", now), (Signal(Stage.DONE), End(ok=True))
+    return move_to(master, M.COMPLETED, "totals and order hold", now), (SignalWorkers(GoalStage.DONE), EndJob(ok=True))
 
 
 def _declared_wrongly(master: Master, report: SortReport) -> str:
@@ -302,17 +302,17 @@ def _compare_declared(master: Master, event: SortReported, now: float) -> tuple[
 # Who comes.
 
 
-def _welcome(master: Master, came: WorkerCame, now: float) -> tuple[Master, tuple[Command, ...]]:
+def _register(master: Master, came: WorkerJoined, now: float) -> tuple[Master, tuple[Command, ...]]:
     for place, member in enumerate(master.members):
         if member.identity == came.identity:
-            return _welcome_again(master, place, came, now)
+            return _register_again(master, place, came, now)
     if master.state is not M.WAITING_FOR_WORKERS:
         there = ", ".join(member.identity for member in master.members)
-        raise Refused("too_many", f"{came.identity} is one too many: this job has its {master.expected} workers ({there})")
+        raise SortRefused("too_many", f"{came.identity} is one too many: this job has its {master.expected} workers ({there})")
     if came.asked is not None and not 0 <= came.asked < master.expected:
-        raise Refused("bad_index", f"--index {came.asked} is not from 0 to {master.expected - 1}, the workers of this job")
+        raise SortRefused("bad_index", f"--index {came.asked} is not from 0 to {master.expected - 1}, the workers of this job")
     attempt = came.attempt + 1
-    new = Member(
+    new = RegisteredWorker(
         came.identity, came.nonce, came.asked, None, attempt, came.control, came.data, came.size, came.memory, came.format
     )
     members = (*master.members, new)
@@ -321,10 +321,10 @@ def _welcome(master: Master, came: WorkerCame, now: float) -> tuple[Master, tupl
     if len(members) < master.expected:
         return replace(master, members=members), ()
     master = replace(master, members=with_indices(members), format=master.format or agreed_format(members))
-    return go(master, M.SAMPLING, f"all {master.expected} workers are here", now), (Announce(),)
+    return move_to(master, M.SAMPLING, f"all {master.expected} workers are here", now), (AnnounceRanges(),)
 
 
-def _welcome_again(master: Master, place: int, came: WorkerCame, now: float) -> tuple[Master, tuple[Command, ...]]:
+def _register_again(master: Master, place: int, came: WorkerJoined, now: float) -> tuple[Master, tuple[Command, ...]]:
     member = master.members[place]
     if came.size != member.size and master.state not in (M.WAITING_FOR_WORKERS, M.COMPLETED):
         return _fail(master, f"the input of {came.identity} was {member.size} bytes and is now {came.size}", now)
@@ -343,7 +343,7 @@ def _welcome_again(master: Master, place: int, came: WorkerCame, now: float) -> 
 FORMAT_OF_NOTHING = "lines"
 
 
-def formats_differ(master: Master, members: tuple[Member, ...]) -> str:
+def formats_differ(master: Master, members: tuple[RegisteredWorker, ...]) -> str:
     """Why the inputs cannot decide the format where no `--format` is given; with one example of each."""
     examples = {member.format: member.identity for member in reversed(members) if member.format}
     if master.format or len(examples) < 2:
@@ -352,7 +352,7 @@ def formats_differ(master: Master, members: tuple[Member, ...]) -> str:
     return f"the inputs differ in their format ({seem}); choose with --format"
 
 
-def agreed_format(members: tuple[Member, ...]) -> str:
+def agreed_format(members: tuple[RegisteredWorker, ...]) -> str:
     return next((member.format for member in members if member.format), FORMAT_OF_NOTHING)
 
 
@@ -374,28 +374,28 @@ def _without(barrier: Mapping[int, T], index: int | None) -> Mapping[int, T]:
     return {other: report for other, report in barrier.items() if other != index}
 
 
-def with_indices(members: tuple[Member, ...]) -> tuple[Member, ...]:
+def with_indices(members: tuple[RegisteredWorker, ...]) -> tuple[RegisteredWorker, ...]:
     """Who asked for one gets it; the others in order of their names, never by who came first."""
     asked = {member.asked: member for member in members if member.asked is not None}
     others = iter(sorted((member for member in members if member.asked is None), key=lambda member: member.identity))
     return tuple(replace(asked[index] if index in asked else next(others), index=index) for index in range(len(members)))
 
 
-def check_caller(master: Master, job: str, index: int, attempt: int) -> Member:
+def check_caller(master: Master, job: str, index: int, attempt: int) -> RegisteredWorker:
     """Who calls, and is it the worker's latest life?"""
     if job != master.job:
-        raise Refused("other_job", f"this is job {master.job}, not {job}")
+        raise SortRefused("other_job", f"this is job {master.job}, not {job}")
     if not 0 <= index < len(master.members) or master.members[index].index is None:
-        raise Refused(UNKNOWN_WORKER, f"there is no worker {index} here")
+        raise SortRefused(UNKNOWN_WORKER, f"there is no worker {index} here")
     member = master.members[index]
     if attempt < member.attempt:
-        raise Stale(f"attempt {attempt} of worker {index} is over: attempt {member.attempt} has taken its place")
+        raise StaleAttempt(f"attempt {attempt} of worker {index} is over: attempt {member.attempt} has taken its place")
     return member
 
 
-def terms(master: Master, identity: str) -> Terms:
+def terms(master: Master, identity: str) -> WorkerAssignment:
     member = next(member for member in master.members if member.identity == identity)
-    return Terms(
+    return WorkerAssignment(
         job=master.job,
         index=member.index,
         workers=master.expected,
@@ -410,24 +410,24 @@ def terms(master: Master, identity: str) -> Terms:
 
 # What a worker should reach.
 
-STAGE_OF: Mapping[M, Stage] = {
-    M.WAITING_FOR_WORKERS: Stage.REGISTER,
-    M.SAMPLING: Stage.SAMPLE,
-    M.CONFIGURING: Stage.SAMPLE,
-    M.SORTING: Stage.SORT,
-    M.SHUFFLING: Stage.SHUFFLE,
-    M.MERGING: Stage.MERGE,
-    M.COMPLETED: Stage.DONE,
-    M.FAILED: Stage.ABORT,
+STAGE_OF: Mapping[M, GoalStage] = {
+    M.WAITING_FOR_WORKERS: GoalStage.REGISTER,
+    M.SAMPLING: GoalStage.SAMPLE,
+    M.CONFIGURING: GoalStage.SAMPLE,
+    M.SORTING: GoalStage.SORT,
+    M.SHUFFLING: GoalStage.SHUFFLE,
+    M.MERGING: GoalStage.MERGE,
+    M.COMPLETED: GoalStage.DONE,
+    M.FAILED: GoalStage.ABORT,
 }
 
 # A worker that stands here has done what the master waits for; if it is not in the barrier, its report was lost.
-HAS_DONE: Mapping[tuple[M, str], Phase] = {
-    (M.SAMPLING, WorkerState.WAITING_FOR_PARTITION_CONFIG): Phase.SAMPLING,
-    (M.CONFIGURING, WorkerState.WAITING_FOR_PARTITION_CONFIG): Phase.SAMPLING,
-    (M.SORTING, WorkerState.WAITING_FOR_SHUFFLE_SIGNAL): Phase.SORTING,
-    (M.SHUFFLING, WorkerState.WAITING_FOR_MERGE_SIGNAL): Phase.SHUFFLING,
-    (M.MERGING, WorkerState.COMPLETED): Phase.MERGING,
+HAS_DONE: Mapping[tuple[M, str], WorkerPhase] = {
+    (M.SAMPLING, WorkerState.WAITING_FOR_PARTITION_CONFIG): WorkerPhase.SAMPLING,
+    (M.CONFIGURING, WorkerState.WAITING_FOR_PARTITION_CONFIG): WorkerPhase.SAMPLING,
+    (M.SORTING, WorkerState.WAITING_FOR_SHUFFLE_SIGNAL): WorkerPhase.SORTING,
+    (M.SHUFFLING, WorkerState.WAITING_FOR_MERGE_SIGNAL): WorkerPhase.SHUFFLING,
+    (M.MERGING, WorkerState.COMPLETED): WorkerPhase.MERGING,
 }
 
 
@@ -456,20 +456,20 @@ def _peers(master: Master) -> tuple[Peer, ...]:
     )
 
 
-def _wanted(master: Master, index: int, beat: Beat) -> Phase | None:
+def _wanted(master: Master, index: int, beat: Beat) -> WorkerPhase | None:
     phase = HAS_DONE.get((master.state, beat.state))
-    barriers: Mapping[Phase, Mapping[int, object]] = {
-        Phase.SAMPLING: master.samples,
-        Phase.SORTING: master.sorted,
-        Phase.SHUFFLING: master.shuffled,
-        Phase.MERGING: master.merged,
+    barriers: Mapping[WorkerPhase, Mapping[int, object]] = {
+        WorkerPhase.SAMPLING: master.samples,
+        WorkerPhase.SORTING: master.sorted,
+        WorkerPhase.SHUFFLING: master.shuffled,
+        WorkerPhase.MERGING: master.merged,
     }
     return None if phase is None or index in barriers[phase] else phase
 
 
 def _declared_to(master: Master, index: int) -> Mapping[int, tuple[Proof, ...]]:
     """What every sender has declared for each partition of this worker, once everybody has."""
-    if master.cut is None or STAGE_OF[master.state] not in (Stage.SHUFFLE, Stage.MERGE):
+    if master.cut is None or STAGE_OF[master.state] not in (GoalStage.SHUFFLE, GoalStage.MERGE):
         return {}
     reports = [master.sorted[sender] for sender in range(master.expected)]
     return {partition: tuple(report.declared[partition] for report in reports) for partition in master.cut.owned_by(index)}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 
 
 class Reaction(StrEnum):
@@ -16,7 +16,7 @@ class Reaction(StrEnum):
     """It cannot be in this state; whoever sent it is told which state this is."""
 
 
-class WrongState(Refused):
+class WrongState(SortRefused):
     """Something was asked that the present state does not allow."""
 
     def __init__(self, message: str) -> None:

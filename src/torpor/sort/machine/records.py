@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from torpor.sort.kernels.partition_boundaries import Boundary
-from torpor.sort.machine.states import Phase
+from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PartitionMap:
     """How the keys are cut: P - 1 boundaries, and which worker owns each of the P partitions (ascending)."""
 
     boundaries: tuple[Boundary, ...]
@@ -76,7 +76,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WorkerAssignment:
     """What a worker is told when it registers."""
 
     job: str
@@ -95,7 +95,7 @@ class Terms:
     """How many workers have registered."""
 
 
-class Stage(StrEnum):
+class GoalStage(StrEnum):
     """How far a worker should come."""
 
     REGISTER = "REGISTER"
@@ -111,15 +111,15 @@ class Stage(StrEnum):
 class Goal:
     """What a worker should reach, and everything it needs for that. It is the truth; signals are hints of it."""
 
-    stage: Stage
-    cut: Cut | None = None
+    stage: GoalStage
+    cut: PartitionMap | None = None
     """Only for a worker that says it has none."""
     declared: Mapping[int, tuple[Proof, ...]] = field(default_factory=dict)
     """For each own partition what each sender declared; empty until everybody has declared."""
     peers: tuple[Peer, ...] = ()
     send: tuple[tuple[int, int], ...] = ()
     """(partition, receiver) that a receiver says it lacks from this worker."""
-    wants: Phase | None = None
+    wants: WorkerPhase | None = None
     """A report (or, for SAMPLING, a sample) that the master has not got from this worker."""
     reason: str = ""
     """Why it is ABORT."""

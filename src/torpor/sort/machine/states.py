@@ -28,7 +28,7 @@ class MasterState(StrEnum):
     FAILED = "Failed"
 
 
-class Phase(StrEnum):
+class WorkerPhase(StrEnum):
     """What a worker reports itself to be in; a waiting state belongs to the phase whose end it waits out."""
 
     INITIALIZING = "INITIALIZING"
@@ -93,17 +93,17 @@ MASTER_TERMINAL = frozenset({M.COMPLETED, M.FAILED})
 # The states in which something is worked on, not waited for: their time is measured.
 WORKING = (W.SAMPLING, W.SORTING, W.SHUFFLING, W.MERGING)
 
-PHASE_OF: Mapping[WorkerState, Phase] = {
-    W.INITIALIZING: Phase.INITIALIZING,
-    W.SAMPLING: Phase.SAMPLING,
-    W.WAITING_FOR_PARTITION_CONFIG: Phase.SAMPLING,
-    W.SORTING: Phase.SORTING,
-    W.WAITING_FOR_SHUFFLE_SIGNAL: Phase.SORTING,
-    W.SHUFFLING: Phase.SHUFFLING,
-    W.WAITING_FOR_MERGE_SIGNAL: Phase.SHUFFLING,
-    W.MERGING: Phase.MERGING,
-    W.COMPLETED: Phase.COMPLETED,
-    W.FAILED: Phase.FAILED,
+PHASE_OF: Mapping[WorkerState, WorkerPhase] = {
+    W.INITIALIZING: WorkerPhase.INITIALIZING,
+    W.SAMPLING: WorkerPhase.SAMPLING,
+    W.WAITING_FOR_PARTITION_CONFIG: WorkerPhase.SAMPLING,
+    W.SORTING: WorkerPhase.SORTING,
+    W.WAITING_FOR_SHUFFLE_SIGNAL: WorkerPhase.SORTING,
+    W.SHUFFLING: WorkerPhase.SHUFFLING,
+    W.WAITING_FOR_MERGE_SIGNAL: WorkerPhase.SHUFFLING,
+    W.MERGING: WorkerPhase.MERGING,
+    W.COMPLETED: WorkerPhase.COMPLETED,
+    W.FAILED: WorkerPhase.FAILED,
 }
 
 # Where a state begins on the way to 100, and how much of the way it is.

@@ -14,7 +14,7 @@ def find_fault(read: Mapping[int, SortReport], written: Mapping[int, MergeReport
         return f"{partitions} partitions were planned, and the files written are {[file.partition for file in files]}"
     was, came = total(report.proof for report in read.values()), total(file.proof for file in files)
     if was != came:
-        return f"what was written is not what was read: {_words(was)} read, {_words(came)} written"
+        return f"what was written is not what was read: {_describe(was)} read, {_describe(came)} written"
     return _find_disorder(files)
 
 
@@ -26,5 +26,5 @@ def _find_disorder(files: list[OutputFile]) -> str:
     return ""
 
 
-def _words(proof: Proof) -> str:
+def _describe(proof: Proof) -> str:
     return f"{proof.records} records of {proof.size} bytes with checksum {proof.checksum:016x}"

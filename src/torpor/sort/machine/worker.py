@@ -1,17 +1,27 @@
 """What does a worker do about what has happened?
 
 `step(worker, event, now) -> (worker, commands)`. The whole value is saved before any of the commands is carried out; what a
-command's hand returns is the next event, what it raises is the event `Broke`.
+command's hand returns is the next event, what it raises is the event `WorkerFailed`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from torpor.sort.machine.history import Transition, no_earlier
+from torpor.sort.machine.history import Transition, monotonic_time
 from torpor.sort.machine.reactions import IllegalTransition, Reaction, Row, WrongState, row
-from torpor.sort.machine.records import Cut, Goal, MergeReport, Report, Sample, ShuffleReport, SortReport, Stage, Terms
-from torpor.sort.machine.states import WORKER_MAY_GO_TO, WORKER_WAY, Phase
+from torpor.sort.machine.records import (
+    Goal,
+    GoalStage,
+    MergeReport,
+    PartitionMap,
+    Report,
+    Sample,
+    ShuffleReport,
+    SortReport,
+    WorkerAssignment,
+)
+from torpor.sort.machine.states import WORKER_MAY_GO_TO, WORKER_WAY, WorkerPhase
 from torpor.sort.machine.states import WorkerState as W
 
 
@@ -20,10 +30,10 @@ class Worker:
     identity: str
     job: str = ""
     state: W = W.INITIALIZING
-    terms: Terms | None = None
+    terms: WorkerAssignment | None = None
     sample: Sample | None = None
     """Until the boundaries are known: the master may ask for it again."""
-    cut: Cut | None = None
+    cut: PartitionMap | None = None
     """Never changes once it is here."""
     sorted: SortReport | None = None
     shuffled: ShuffleReport | None = None
@@ -44,15 +54,15 @@ class Worker:
     def attempt(self) -> int:
         return self.terms.attempt if self.terms else 0
 
-    def report(self, phase: Phase) -> Report | Sample | None:
+    def report(self, phase: WorkerPhase) -> Report | Sample | None:
         match phase:
-            case Phase.SAMPLING:
+            case WorkerPhase.SAMPLING:
                 return self.sample
-            case Phase.SORTING:
+            case WorkerPhase.SORTING:
                 return self.sorted
-            case Phase.SHUFFLING:
+            case WorkerPhase.SHUFFLING:
                 return self.shuffled
-            case Phase.MERGING:
+            case WorkerPhase.MERGING:
                 return self.merged
             case _:
                 return None
@@ -68,7 +78,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    terms: Terms
+    terms: WorkerAssignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +87,12 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class CutCame:
-    cut: Cut
+class PartitionsReceived:
+    cut: PartitionMap
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepDone:
     report: SortReport
 
 
@@ -112,24 +122,24 @@ class JobDone:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportWanted:
-    phase: Phase
+class ReportRequested:
+    phase: WorkerPhase
 
 
 @dataclass(frozen=True, slots=True)
-class PartsWanted:
+class PartsRequested:
     parts: tuple[tuple[int, int], ...]
     """(partition, receiver)"""
 
 
 @dataclass(frozen=True, slots=True)
-class Broke:
+class WorkerFailed:
     reason: str
     fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AbortAsked:
+class AbortRequested:
     reason: str
 
 
@@ -144,17 +154,17 @@ Event = (
     Started
     | Registered
     | Sampled
-    | CutCame
-    | Swept
+    | PartitionsReceived
+    | SweepDone
     | ShuffleSignal
     | Shuffled
     | MergeSignal
     | Merged
     | JobDone
-    | ReportWanted
-    | PartsWanted
-    | Broke
-    | AbortAsked
+    | ReportRequested
+    | PartsRequested
+    | WorkerFailed
+    | AbortRequested
     | Restarted
 )
 
@@ -178,10 +188,10 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendReport:
     """Hand the master a sample or a report."""
 
-    phase: Phase
+    phase: WorkerPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +220,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class TellFailure:
+class ReportFailure:
     pass
 
 
@@ -232,7 +242,7 @@ class RemoveAll:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class ExitWorker:
     ok: bool
 
 
@@ -240,17 +250,17 @@ Command = (
     Register
     | DrawSample
     | Sweep
-    | Tell
+    | SendReport
     | SendAll
     | SendParts
     | FinishShuffle
     | MergeAhead
     | Merge
-    | TellFailure
+    | ReportFailure
     | AbortJob
     | RemoveTemporaries
     | RemoveAll
-    | Leave
+    | ExitWorker
 )
 
 LEGAL, REPEATED, REFUSED = Reaction.LEGAL, Reaction.REPEATED, Reaction.REFUSED
@@ -264,27 +274,27 @@ REACTS: Mapping[type[Event], Row[W]] = {
     # One that was Completed when it was killed registers again, to report again.
     Registered: row(WORKER_WAY, {W.INITIALIZING, W.COMPLETED}, failed=LATE),
     Sampled: row(WORKER_WAY, {W.SAMPLING}, failed=LATE),
-    CutCame: row(WORKER_WAY, {W.INITIALIZING, W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG}, failed=DEAD),
-    Swept: row(WORKER_WAY, {W.SORTING}, failed=LATE),
+    PartitionsReceived: row(WORKER_WAY, {W.INITIALIZING, W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG}, failed=DEAD),
+    SweepDone: row(WORKER_WAY, {W.SORTING}, failed=LATE),
     ShuffleSignal: row(WORKER_WAY, {W.WAITING_FOR_SHUFFLE_SIGNAL}, failed=DEAD),
     Shuffled: row(WORKER_WAY, {W.SHUFFLING}, failed=LATE),
     MergeSignal: row(WORKER_WAY, {W.WAITING_FOR_MERGE_SIGNAL}, failed=DEAD),
     Merged: row(WORKER_WAY, {W.MERGING}, failed=LATE),
     JobDone: row(WORKER_WAY, {W.COMPLETED}, failed=DEAD),
     # What is wanted is told by every heartbeat until it is there: before it can be had, it is not an error to want it.
-    ReportWanted: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
-    PartsWanted: {state: LEGAL if state in HAS_RUNS else REPEATED for state in W},
-    Broke: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
-    AbortAsked: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
+    ReportRequested: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
+    PartsRequested: {state: LEGAL if state in HAS_RUNS else REPEATED for state in W},
+    WorkerFailed: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
+    AbortRequested: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
     Restarted: dict.fromkeys(WORKER_WAY, REFUSED) | {W.FAILED: LEGAL},
 }
 
 
-def go(worker: Worker, target: W, reason: str, now: float) -> Worker:
+def move_to(worker: Worker, target: W, reason: str, now: float) -> Worker:
     """One transition, recorded; what may not follow is refused with both states named."""
     if target not in WORKER_MAY_GO_TO[worker.state]:
         raise IllegalTransition(worker.state, target)
-    transition = Transition(worker.state, target, no_earlier(worker.history, now), reason, worker.attempt)
+    transition = Transition(worker.state, target, monotonic_time(worker.history, now), reason, worker.attempt)
     return replace(worker, state=target, history=(*worker.history, transition))
 
 
@@ -311,114 +321,116 @@ def _take(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Comma
         case Registered(terms):
             worker = replace(worker, terms=terms)
             if worker.state is W.COMPLETED:
-                return worker, (Tell(Phase.MERGING),)
-            return go(worker, W.SAMPLING, f"registered as worker {terms.index} of {terms.workers}", now), (DrawSample(),)
+                return worker, (SendReport(WorkerPhase.MERGING),)
+            return move_to(worker, W.SAMPLING, f"registered as worker {terms.index} of {terms.workers}", now), (DrawSample(),)
         case Sampled(sample):
-            worker = go(replace(worker, sample=sample), W.WAITING_FOR_PARTITION_CONFIG, f"{len(sample.keys)} keys drawn", now)
-            return worker, (Tell(Phase.SAMPLING),)
-        case CutCame(cut):
+            worker = move_to(
+                replace(worker, sample=sample), W.WAITING_FOR_PARTITION_CONFIG, f"{len(sample.keys)} keys drawn", now
+            )
+            return worker, (SendReport(WorkerPhase.SAMPLING),)
+        case PartitionsReceived(cut):
             return _take_cut(worker, cut, now)
-        case Swept(report):
+        case SweepDone(report):
             worker = replace(worker, sorted=report)
-            worker = go(worker, W.WAITING_FOR_SHUFFLE_SIGNAL, f"{report.proof.records} records sorted", now)
-            return worker, (Tell(Phase.SORTING), SendAll())
+            worker = move_to(worker, W.WAITING_FOR_SHUFFLE_SIGNAL, f"{report.proof.records} records sorted", now)
+            return worker, (SendReport(WorkerPhase.SORTING), SendAll())
         case ShuffleSignal():
-            return go(worker, W.SHUFFLING, "everybody has sorted", now), (FinishShuffle(),)
+            return move_to(worker, W.SHUFFLING, "everybody has sorted", now), (FinishShuffle(),)
         case Shuffled(report):
             worker = replace(worker, shuffled=report)
-            worker = go(worker, W.WAITING_FOR_MERGE_SIGNAL, f"{report.received.records} records received", now)
-            return worker, (Tell(Phase.SHUFFLING), MergeAhead())
+            worker = move_to(worker, W.WAITING_FOR_MERGE_SIGNAL, f"{report.received.records} records received", now)
+            return worker, (SendReport(WorkerPhase.SHUFFLING), MergeAhead())
         case MergeSignal():
-            return go(worker, W.MERGING, "everybody has every part", now), (Merge(),)
+            return move_to(worker, W.MERGING, "everybody has every part", now), (Merge(),)
         case Merged(report):
             worker = replace(worker, merged=report)
-            return go(worker, W.COMPLETED, f"{len(report.files)} files written", now), (Tell(Phase.MERGING),)
+            return move_to(worker, W.COMPLETED, f"{len(report.files)} files written", now), (SendReport(WorkerPhase.MERGING),)
         case JobDone():
-            return replace(worker, job_done=True), (Leave(ok=True),)
-        case ReportWanted(phase):
-            return worker, (Tell(phase),) if worker.report(phase) else ()
-        case PartsWanted(parts):
+            return replace(worker, job_done=True), (ExitWorker(ok=True),)
+        case ReportRequested(phase):
+            return worker, (SendReport(phase),) if worker.report(phase) else ()
+        case PartsRequested(parts):
             return worker, (SendParts(parts),)
-        case Broke(reason, fatal) if worker.state is W.COMPLETED:
+        case WorkerFailed(reason, fatal) if worker.state is W.COMPLETED:
             # What is Completed cannot fail any more, but the job can: others would wait for what this worker cannot give. And a
             # process that is of no use can end: the next one finds everything as it is.
-            return replace(worker, reason=reason), (AbortJob(reason),) if fatal else (Leave(ok=False),)
-        case Broke(reason, fatal):
+            return replace(worker, reason=reason), (AbortJob(reason),) if fatal else (ExitWorker(ok=False),)
+        case WorkerFailed(reason, fatal):
             # A job that cannot be saved leaves nothing. Who was not even let in keeps what an earlier life has done.
             ends_the_job = fatal and worker.state is not W.INITIALIZING
             removal = RemoveAll() if ends_the_job else RemoveTemporaries()
-            return _fail(worker, reason, fatal, now), (TellFailure(), removal, Leave(ok=False))
-        case AbortAsked(reason):
+            return _fail(worker, reason, fatal, now), (ReportFailure(), removal, ExitWorker(ok=False))
+        case AbortRequested(reason):
             if worker.state is not W.COMPLETED:
                 worker = _fail(worker, f"aborted: {reason}", False, now)
-            return replace(worker, aborted=True, reason=f"aborted: {reason}"), (RemoveAll(), Leave(ok=False))
+            return replace(worker, aborted=True, reason=f"aborted: {reason}"), (RemoveAll(), ExitWorker(ok=False))
         case Restarted(reason):
-            worker = go(worker, W.INITIALIZING, reason, now)
+            worker = move_to(worker, W.INITIALIZING, reason, now)
             forgotten = replace(worker, sample=None, sorted=None, shuffled=None, merged=None, fatal=False, aborted=False)
             return forgotten, (Register(),)
         case _:
             assert_never(event)
 
 
-def _take_cut(worker: Worker, cut: Cut, now: float) -> tuple[Worker, tuple[Command, ...]]:
+def _take_cut(worker: Worker, cut: PartitionMap, now: float) -> tuple[Worker, tuple[Command, ...]]:
     _check_cut(worker, cut)
     worker = replace(worker, cut=cut)
     if worker.state is not W.WAITING_FOR_PARTITION_CONFIG:
         return worker, ()
-    return go(replace(worker, sample=None), W.SORTING, f"{len(cut.owners)} partitions", now), (Sweep(),)
+    return move_to(replace(worker, sample=None), W.SORTING, f"{len(cut.owners)} partitions", now), (Sweep(),)
 
 
 def _fail(worker: Worker, reason: str, fatal: bool, now: float) -> Worker:
     failing = worker.state
-    return replace(go(worker, W.FAILED, reason, now), failing=failing, reason=reason, fatal=fatal)
+    return replace(move_to(worker, W.FAILED, reason, now), failing=failing, reason=reason, fatal=fatal)
 
 
 def _check_repeated(worker: Worker, event: Event) -> None:
-    if isinstance(event, CutCame):
+    if isinstance(event, PartitionsReceived):
         _check_cut(worker, event.cut)
 
 
-def _check_cut(worker: Worker, cut: Cut) -> None:
+def _check_cut(worker: Worker, cut: PartitionMap) -> None:
     if worker.cut is not None and worker.cut != cut:
         raise WrongState(f"other boundaries are in the journal, and they never change (state {worker.state})")
 
 
-AT_LEAST: Mapping[Stage, int] = {stage: place for place, stage in enumerate(Stage)}
+AT_LEAST: Mapping[GoalStage, int] = {stage: place for place, stage in enumerate(GoalStage)}
 
 
-def heed(worker: Worker, goal: Goal) -> tuple[Event, ...]:
+def events_for_goal(worker: Worker, goal: Goal) -> tuple[Event, ...]:
     """What the goal means for a worker that stands here: asked again and again, so a missed signal is no loss."""
-    if goal.stage is Stage.ABORT:
-        return () if worker.state is W.FAILED else (AbortAsked(goal.reason),)
-    if goal.stage is Stage.DONE:
-        return _heed_done(worker)
+    if goal.stage is GoalStage.ABORT:
+        return () if worker.state is W.FAILED else (AbortRequested(goal.reason),)
+    if goal.stage is GoalStage.DONE:
+        return _events_for_done(worker)
     wanted: list[Event] = []
     if goal.wants is not None and worker.report(goal.wants) is not None:
-        wanted.append(ReportWanted(goal.wants))
+        wanted.append(ReportRequested(goal.wants))
     if goal.send and worker.state in HAS_RUNS:
-        wanted.append(PartsWanted(goal.send))
-    return (*wanted, *_heed_stage(worker, goal))
+        wanted.append(PartsRequested(goal.send))
+    return (*wanted, *_events_for_stage(worker, goal))
 
 
-def _heed_done(worker: Worker) -> tuple[Event, ...]:
+def _events_for_done(worker: Worker) -> tuple[Event, ...]:
     match worker.state:
         case W.COMPLETED:
             return () if worker.job_done else (JobDone(),)
         case W.FAILED:
             return ()
         case _:
-            return (Broke("the job is completed, and the output of this worker is not here any more"),)
+            return (WorkerFailed("the job is completed, and the output of this worker is not here any more"),)
 
 
-def _heed_stage(worker: Worker, goal: Goal) -> tuple[Event, ...]:
+def _events_for_stage(worker: Worker, goal: Goal) -> tuple[Event, ...]:
     reached = AT_LEAST[goal.stage]
     cut = goal.cut or worker.cut
     match worker.state:
-        case W.WAITING_FOR_PARTITION_CONFIG if cut and reached >= AT_LEAST[Stage.SORT]:
-            return (CutCame(cut),)
-        case W.WAITING_FOR_SHUFFLE_SIGNAL if reached >= AT_LEAST[Stage.SHUFFLE]:
+        case W.WAITING_FOR_PARTITION_CONFIG if cut and reached >= AT_LEAST[GoalStage.SORT]:
+            return (PartitionsReceived(cut),)
+        case W.WAITING_FOR_SHUFFLE_SIGNAL if reached >= AT_LEAST[GoalStage.SHUFFLE]:
             return (ShuffleSignal(),)
-        case W.WAITING_FOR_MERGE_SIGNAL if reached >= AT_LEAST[Stage.MERGE]:
+        case W.WAITING_FOR_MERGE_SIGNAL if reached >= AT_LEAST[GoalStage.MERGE]:
             return (MergeSignal(),)
         case _:
             return ()

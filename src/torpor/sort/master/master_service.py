@@ -10,36 +10,36 @@ from typing import TypeVar
 import grpc
 
 from torpor.sort import clock
-from torpor.sort.data.format_detection import chosen_line
+from torpor.sort.data.format_detection import format_message
 from torpor.sort.debug_breakpoints import Moment
 from torpor.sort.driver import Driver
-from torpor.sort.errors import NotYet, Refused, SortError
+from torpor.sort.errors import PeerNotReady, SortError, SortRefused
 from torpor.sort.job.options import MasterOptions
-from torpor.sort.job.report import JobReport, Outcome, WorkerReport
+from torpor.sort.job.report import JobReport, SortOutcome, WorkerReport
 from torpor.sort.job.status import JobStatus, WorkerStatus
 from torpor.sort.kernels.partition_boundaries import choose
 from torpor.sort.machine.history import Transition, durations
 from torpor.sort.machine.master import (
     STAGE_OF,
-    Announce,
-    ChooseCut,
+    AnnounceRanges,
+    ChoosePartitions,
     Command,
-    CutChosen,
-    End,
+    EndJob,
     Event,
-    JobBroke,
+    JobFailed,
     Master,
-    Member,
-    SampleCame,
-    Signal,
-    WorkerCame,
+    PartitionsChosen,
+    RegisteredWorker,
+    SampleReceived,
+    SignalWorkers,
+    WorkerJoined,
     check_caller,
     goal,
     owners,
-    reported,
+    report_event,
     terms,
 )
-from torpor.sort.machine.records import Beat, Cut, Goal, Stage, Terms
+from torpor.sort.machine.records import Beat, Goal, GoalStage, PartitionMap, WorkerAssignment
 from torpor.sort.machine.states import MASTER_MEANS, MASTER_TERMINAL, PHASE_OF, WORKER_MEANS, WORKING
 from torpor.sort.machine.states import MasterState as M
 from torpor.sort.machine.states import WorkerState as W
@@ -58,16 +58,15 @@ from torpor.sort.wire.calls import (
     START_MERGE,
     START_SHUFFLE,
     SUBMIT_SAMPLE,
-    answering,
+    call_handler,
     handlers,
 )
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.credentials import Join
+from torpor.sort.wire.credentials import JoinCredentials
 from torpor.sort.wire.requests import (
     JOB_FAILED,
     Abort,
     Acknowledged,
-    Caller,
     GetStatus,
     Heartbeat,
     RegisterWorker,
@@ -76,6 +75,7 @@ from torpor.sort.wire.requests import (
     StartMerge,
     StartShuffle,
     SubmitSample,
+    WorkerRef,
 )
 
 TAKEN_S = 10.0
@@ -91,9 +91,9 @@ class Seen:
 
     at: float
     beat: Beat = field(default_factory=lambda: Beat(W.INITIALIZING, 0.0))
-    told: Stage | None = None
+    told: GoalStage | None = None
     """The stage of the goal that it was given last."""
-    heard: Stage | None = None
+    heard: GoalStage | None = None
     """The one before: who asks again has heard it."""
     history: tuple[Transition, ...] = ()
     """What had happened to it when it reported last."""
@@ -103,15 +103,20 @@ class Seen:
         self.at = min(self.at + seconds, now)
 
 
-class Mastery:
-    def __init__(self, options: MasterOptions, join: Join, driver: Driver[Master, Event, Command]) -> None:
+class MasterService:
+    def __init__(self, options: MasterOptions, join: JoinCredentials, driver: Driver[Master, Event, Command]) -> None:
         self.join = join
         self._options = options
         self._driver = driver
         self._began = clock.now()
         self._seen: dict[str, Seen] = {member.identity: Seen(time.monotonic()) for member in driver.value.members}
         self._is_over = threading.Event()
-        driver.hands = {Announce: self._announce, ChooseCut: self._choose, Signal: self._signal, End: self._end}
+        driver.hands = {
+            AnnounceRanges: self._announce,
+            ChoosePartitions: self._choose,
+            SignalWorkers: self._signal,
+            EndJob: self._end,
+        }
 
     @property
     def master(self) -> Master:
@@ -119,12 +124,12 @@ class Mastery:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         return handlers(
-            answering(REGISTER_WORKER, self._register),
-            answering(SUBMIT_SAMPLE, self._take_sample),
-            answering(REPORT_PHASE_COMPLETE, self._take_report),
-            answering(HEARTBEAT, self._heartbeat),
-            answering(GET_JOB_STATUS, lambda request: self.status()),
-            answering(ABORT_JOB, self._abort),
+            call_handler(REGISTER_WORKER, self._register),
+            call_handler(SUBMIT_SAMPLE, self._take_sample),
+            call_handler(REPORT_PHASE_COMPLETE, self._take_report),
+            call_handler(HEARTBEAT, self._heartbeat),
+            call_handler(GET_JOB_STATUS, lambda request: self.status()),
+            call_handler(ABORT_JOB, self._abort),
         )
 
     def carry_out(self, *, resumed: bool) -> JobReport:
@@ -141,19 +146,19 @@ class Mastery:
 
     def break_off(self, reason: str) -> None:
         """The job has failed, says somebody who must know."""
-        self._driver.tell(JobBroke(reason))
+        self._driver.tell(JobFailed(reason))
 
     def close(self) -> None:
         self._is_over.set()
 
     # ---- what workers call
 
-    def _register(self, request: RegisterWorker) -> Terms:
+    def _register(self, request: RegisterWorker) -> WorkerAssignment:
         came = request.registration
         self._refuse_other_job(request.caller.job)
         try:
             self._ask(
-                WorkerCame(
+                WorkerJoined(
                     came.identity,
                     came.nonce,
                     came.asked,
@@ -165,21 +170,21 @@ class Mastery:
                     came.format,
                 )
             )
-        except Refused as error:
+        except SortRefused as error:
             if self.master.state is M.FAILED:
-                raise Refused(JOB_FAILED, f"the job has failed: {self.master.reason}") from error
+                raise SortRefused(JOB_FAILED, f"the job has failed: {self.master.reason}") from error
             raise
         self._seen[came.identity] = Seen(time.monotonic())
         return terms(self.master, came.identity)
 
     def _take_sample(self, request: SubmitSample) -> Acknowledged:
         index = self._caller(request.caller)
-        self._ask(SampleCame(index, request.sample, request.caller.attempt))
+        self._ask(SampleReceived(index, request.sample, request.caller.attempt))
         return Acknowledged()
 
     def _take_report(self, request: ReportPhaseComplete) -> Acknowledged:
         index = self._caller(request.caller)
-        self._ask(reported(index, request.report, request.caller.attempt))
+        self._ask(report_event(index, request.report, request.caller.attempt))
         self._heard_of(self.master.member(index)).history = request.history
         return Acknowledged()
 
@@ -189,12 +194,12 @@ class Mastery:
         seen = self._heard_of(member)
         seen.at, seen.beat = time.monotonic(), beat
         if beat.state == W.FAILED and beat.fatal:
-            self._driver.tell(JobBroke(f"worker {index}: {beat.reason}"))
+            self._driver.tell(JobFailed(f"worker {index}: {beat.reason}"))
         answer = goal(self.master, index, beat, self._lacks())
         seen.heard, seen.told = seen.told, answer.stage
         return answer
 
-    def _heard_of(self, member: Member) -> Seen:
+    def _heard_of(self, member: RegisteredWorker) -> Seen:
         return self._seen.setdefault(member.identity, Seen(time.monotonic()))
 
     def _lacks(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
@@ -209,16 +214,16 @@ class Mastery:
         self._refuse_other_worker(request.caller.worker)
         if request.caller.worker is None:
             return self._abort_for_a_user(request.reason)
-        self._driver.tell(JobBroke(request.reason))
+        self._driver.tell(JobFailed(request.reason))
         return Acknowledged()
 
     def _abort_for_a_user(self, reason: str) -> Acknowledged:
         """Answered only when it is saved: a user must learn whether the job was over before."""
-        if self._ask(JobBroke(reason)).state is M.COMPLETED:
-            raise Refused("completed", f"job {self.master.job} is completed, and cannot be aborted any more")
+        if self._ask(JobFailed(reason)).state is M.COMPLETED:
+            raise SortRefused("completed", f"job {self.master.job} is completed, and cannot be aborted any more")
         return Acknowledged()
 
-    def _caller(self, caller: Caller) -> int:
+    def _caller(self, caller: WorkerRef) -> int:
         index = caller.worker if isinstance(caller.worker, int) else -1
         check_caller(self.master, caller.job, index, caller.attempt)
         return index
@@ -227,37 +232,37 @@ class Mastery:
         """Somebody who only mistyped his input must not end a job that has all its workers."""
         identities = {member.identity for member in self.master.members}
         if self.master.state is not M.WAITING_FOR_WORKERS and isinstance(worker, str) and worker not in identities:
-            raise Refused("too_many", f"{worker} is not one of this job's workers")
+            raise SortRefused("too_many", f"{worker} is not one of this job's workers")
 
     def _refuse_other_job(self, job: str) -> None:
         if job != self.master.job:
-            raise Refused("other_job", f"this is job {self.master.job}, not {job}")
+            raise SortRefused("other_job", f"this is job {self.master.job}, not {job}")
 
     def _ask(self, event: Event) -> Master:
         try:
             return self._driver.ask(event, TAKEN_S)
         except TookTooLong as error:
-            raise NotYet(f"not yet: the master, in state {self.master.state}, is busy") from error
+            raise PeerNotReady(f"not yet: the master, in state {self.master.state}, is busy") from error
 
     # ---- what the machine commands
 
     def _take_up(self) -> None:
         """After having been killed: what was not yet sent is sent again, and so is what perhaps was."""
-        self._signal(Signal(STAGE_OF[self.master.state]))
+        self._signal(SignalWorkers(STAGE_OF[self.master.state]))
         if self.master.state in MASTER_TERMINAL:
-            self._end(End(ok=self.master.state is M.COMPLETED))
+            self._end(EndJob(ok=self.master.state is M.COMPLETED))
 
-    def _announce(self, command: Announce) -> None:
+    def _announce(self, command: AnnounceRanges) -> None:
         if self._options.format is None:
-            self._options.say(chosen_line(parse(self.master.format)))
+            self._options.say(format_message(parse(self.master.format)))
         for member in self.master.members:
             self._options.say(f"worker {member.index}: {member.identity} at {member.control}, {member.size} bytes of input")
         self._held(Moment.AFTER_SEND, Moment.MIDWAY)()
 
-    def _choose(self, command: ChooseCut) -> None:
-        self._driver.begin(lambda: CutChosen(_cut(self.master)), then=self._held(Moment.AFTER_SEND, Moment.MIDWAY))
+    def _choose(self, command: ChoosePartitions) -> None:
+        self._driver.begin(lambda: PartitionsChosen(_cut(self.master)), then=self._held(Moment.AFTER_SEND, Moment.MIDWAY))
 
-    def _signal(self, command: Signal) -> None:
+    def _signal(self, command: SignalWorkers) -> None:
         """A hint, and in order; whoever does not hear it asks by himself."""
 
         def each() -> None:
@@ -269,40 +274,40 @@ class Mastery:
 
         self._driver.begin(lambda: each(), then=self._held(Moment.AFTER_SEND))
 
-    def _hint(self, stage: Stage, member: Member) -> None:
+    def _hint(self, stage: GoalStage, member: RegisteredWorker) -> None:
         master = self.master
-        caller = Caller(master.job, member.index, member.attempt)
+        caller = WorkerRef(master.job, member.index, member.attempt)
         try:
             with Connection(member.control, self.join) as connection:
                 match stage:
-                    case Stage.SORT:
+                    case GoalStage.SORT:
                         assert master.cut is not None
                         assert member.index is not None
                         peers = goal(master, member.index, Beat(W.SORTING, 0.0), {}).peers
                         connection.call(SET_PARTITION_BOUNDARIES, SetPartitionBoundaries(caller, master.cut, peers), SIGNAL_S)
-                    case Stage.SHUFFLE:
+                    case GoalStage.SHUFFLE:
                         assert member.index is not None
                         full = goal(master, member.index, Beat(W.SORTING, 0.0), {})
                         connection.call(START_SHUFFLE, StartShuffle(caller, full.declared, full.peers), SIGNAL_S)
-                    case Stage.MERGE:
+                    case GoalStage.MERGE:
                         connection.call(START_MERGE, StartMerge(caller), SIGNAL_S)
-                    case Stage.ABORT:
+                    case GoalStage.ABORT:
                         # It ends then, and what it went through belongs into the report.
                         self._heard_of(member).history = connection.call(GET_WORKER_STATUS, GetStatus(caller), SIGNAL_S).history
                         connection.call(ABORT_WORKER, Abort(caller, master.reason), SIGNAL_S)
                         self._heard_of(member).told = stage
-                    case Stage.REGISTER | Stage.SAMPLE | Stage.DONE:
+                    case GoalStage.REGISTER | GoalStage.SAMPLE | GoalStage.DONE:
                         # Who waits for these asks often enough.
                         return
         except SortError:
             return
 
-    def _end(self, command: End) -> None:
+    def _end(self, command: EndJob) -> None:
         """Stays until everybody has heard of it, or has not been heard of for too long."""
 
         def has_heard(seen: Seen) -> bool:
             # Whoever is killed with the good news unheard comes back for it; the bad is the same if it is not heard.
-            return seen.heard is Stage.DONE if command.ok else seen.told is Stage.ABORT
+            return seen.heard is GoalStage.DONE if command.ok else seen.told is GoalStage.ABORT
 
         def until_heard() -> None:
             end = time.monotonic() + self._options.deadlines.heartbeat_lost
@@ -347,13 +352,13 @@ class Mastery:
                 if now - began > deadlines.registration:
                     here = ", ".join(member.identity for member in master.members) or "nobody"
                     what = f"{len(master.members)} of {master.expected} workers registered within {deadlines.registration:g} s"
-                    self._driver.tell(JobBroke(f"{what}: {here}"))
+                    self._driver.tell(JobFailed(f"{what}: {here}"))
                 continue
             for member in master.members:
                 silent_s = now - self._heard_of(member).at
                 if silent_s > deadlines.worker_grace:
                     what = f"worker {member.index} ({member.identity}) was not heard of for {silent_s:.0f} s"
-                    self._driver.tell(JobBroke(f"{what}, longer than the grace of {deadlines.worker_grace:g} s"))
+                    self._driver.tell(JobFailed(f"{what}, longer than the grace of {deadlines.worker_grace:g} s"))
 
     # ---- how it stands
 
@@ -373,7 +378,7 @@ class Mastery:
             verdict=master.verdict,
         )
 
-    def _worker_status(self, member: Member) -> WorkerStatus:
+    def _worker_status(self, member: RegisteredWorker) -> WorkerStatus:
         seen = self._heard_of(member)
         silent_s = max(0.0, time.monotonic() - seen.at)
         state = W(seen.beat.state)
@@ -394,7 +399,7 @@ class Mastery:
 
     def report(self) -> JobReport:
         master = self.master
-        outcome = Outcome(master.verdict) if master.verdict else Outcome.FAILED
+        outcome = SortOutcome(master.verdict) if master.verdict else SortOutcome.FAILED
         # A master that was started again began before this process did.
         began = min(self._began, master.history[0].at) if master.history else self._began
         ended = master.history[-1].at if master.history else self._began
@@ -413,7 +418,7 @@ class Mastery:
             workers=tuple(self._worker_report(member) for member in master.members if member.index is not None),
         )
 
-    def _worker_report(self, member: Member) -> WorkerReport:
+    def _worker_report(self, member: RegisteredWorker) -> WorkerReport:
         master, index = self.master, member.index
         assert index is not None
         history = self._heard_of(member).history
@@ -431,11 +436,11 @@ class Mastery:
         )
 
 
-def _cut(master: Master) -> Cut:
+def _cut(master: Master) -> PartitionMap:
     sizes = {member.index: member.size for member in master.members if member.index is not None}
     count = partitions(sum(sizes.values()), master.expected, master.memory)
     samples = {index: sample.keys for index, sample in master.samples.items()}
-    return Cut(choose(samples, sizes, count), owners(count, master.expected))
+    return PartitionMap(choose(samples, sizes, count), owners(count, master.expected))
 
 
 def _worked(spent: Mapping[str, float]) -> Mapping[str, float]:

@@ -9,25 +9,25 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from torpor.sort.data.directory_lock import DirectoryLock
-from torpor.sort.debug_breakpoints import Holding
+from torpor.sort.debug_breakpoints import BreakpointStop
 from torpor.sort.driver import Driver
-from torpor.sort.errors import Refused, SortError, Torn
+from torpor.sort.errors import JournalCorrupt, SortError, SortRefused
 from torpor.sort.job.options import MasterOptions
 from torpor.sort.job.report import JobReport
 from torpor.sort.journal import Journal
-from torpor.sort.machine.master import Command, Event, JobBroke, Master, step
-from torpor.sort.master.master_service import Mastery
-from torpor.sort.wire.credentials import JOIN, Join, is_loopback, load_join, make_join, save_join, split_address
-from torpor.sort.wire.server import Serving, serve
+from torpor.sort.machine.master import Command, Event, JobFailed, Master, step
+from torpor.sort.master.master_service import MasterService
+from torpor.sort.wire.credentials import JOIN, JoinCredentials, is_loopback, load_join, make_join, save_join, split_address
+from torpor.sort.wire.server import RpcServer, serve
 
 JOURNAL = "journal"
 THREADS = 16
 
 
-def serve_job(options: MasterOptions, *, started: Callable[[Mastery], None] = lambda mastery: None) -> JobReport:
+def serve_job(options: MasterOptions, *, started: Callable[[MasterService], None] = lambda mastery: None) -> JobReport:
     """Until the job is over; `started` hears of it when workers can come."""
     if options.workers < 1:
-        raise Refused("bad_workers", f"--workers {options.workers} is not at least 1")
+        raise SortRefused("bad_workers", f"--workers {options.workers} is not at least 1")
     with DirectoryLock(options.state, "state", "master.pid", options.deadlines.lock, mode=0o700):
         journal = Journal(options.state / JOURNAL)
         journal.reserve()
@@ -44,7 +44,7 @@ def serve_job(options: MasterOptions, *, started: Callable[[Mastery], None] = la
             serving.stop(0.5)
 
 
-def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tuple[Join, Serving, Mastery]:
+def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tuple[JoinCredentials, RpcServer, MasterService]:
     join_path = options.state / JOIN
     before = load_join(join_path) if join_path.exists() else None
     if options.join is not None:
@@ -58,7 +58,7 @@ def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tup
         tls = not is_loopback(host) if options.tls is None else options.tls
         join, listen = make_join(options.job or secrets.token_hex(8), options.listen, tls), options.listen
     if saved is not None and saved.job != join.job:
-        raise Refused("other_job", f"the job in {options.state} is {saved.job}, and the join file is of job {join.job}")
+        raise SortRefused("other_job", f"the job in {options.state} is {saved.job}, and the join file is of job {join.job}")
     job = join.job
     form = "" if options.format is None else str(options.format)
     master = saved or Master(job, options.workers, form, options.proof, options.sync)
@@ -67,11 +67,11 @@ def _open(options: MasterOptions, journal: Journal, saved: Master | None) -> tup
         step=step,
         # Samples are large, and asked for again.
         save=lambda value: journal.save(replace(value, samples={})),
-        broke=lambda error: JobBroke(error.message if isinstance(error, SortError) else f"{type(error).__name__}: {error}"),
+        broke=lambda error: JobFailed(error.message if isinstance(error, SortError) else f"{type(error).__name__}: {error}"),
         log=lambda line: None,
-        holding=Holding(options.hold),
+        holding=BreakpointStop(options.hold),
     )
-    mastery = Mastery(options, join, driver)
+    mastery = MasterService(options, join, driver)
     serving = serve(mastery.handlers(), listen, join, THREADS, data=False)
     join = mastery.join = replace(join, address=serving.address)
     if join != before:
@@ -83,7 +83,7 @@ def _saved(journal: Journal, options: MasterOptions) -> Master | None:
     """A torn journal counts as lost: the same job begins again, and its workers register again with what they have."""
     try:
         return journal.load(Master)
-    except Torn as error:
+    except JournalCorrupt as error:
         options.say(f"{error.message}; the job begins again, and its workers keep what they have done")
         return None
 
@@ -92,7 +92,7 @@ def _refuse_other(options: MasterOptions, saved: Master) -> None:
     # Without a format the inputs decide it, and have perhaps done so.
     asked = (options.workers, saved.format if options.format is None else str(options.format))
     if asked != (saved.expected, saved.format):
-        raise Refused(
+        raise SortRefused(
             "other_job",
             f"the job in {options.state} has {saved.expected} workers and format {saved.format}, not {asked[0]} and {asked[1]}",
         )

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from torpor.sort.job.status import JobStatus
-from torpor.sort.machine.records import Goal, PartHeader, Terms
+from torpor.sort.machine.records import Goal, PartHeader, WorkerAssignment
 from torpor.sort.wire import conversion
 from torpor.sort.wire.conversion import Codec
-from torpor.sort.wire.failures import answered
+from torpor.sort.wire.failures import run_call
 from torpor.sort.wire.requests import (
     Abort,
     Acknowledged,
@@ -32,7 +32,7 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
-class Kind(StrEnum):
+class CallKind(StrEnum):
     CALL = "call"
     """One message each way; served on a control address."""
     PART = "part"
@@ -45,14 +45,14 @@ class Method(Generic[Request, Answer]):
     name: str
     request: Codec[Request, Any]
     answer: Codec[Answer, Any]
-    kind: Kind = Kind.CALL
+    kind: CallKind = CallKind.CALL
 
     @property
     def path(self) -> str:
         return f"/{PACKAGE}.{self.service}/{self.name}"
 
 
-REGISTER_WORKER: Method[RegisterWorker, Terms] = Method(
+REGISTER_WORKER: Method[RegisterWorker, WorkerAssignment] = Method(
     "Master", "RegisterWorker", conversion.REGISTER_WORKER, conversion.TERMS
 )
 SUBMIT_SAMPLE: Method[SubmitSample, Acknowledged] = Method(
@@ -73,7 +73,7 @@ START_SHUFFLE: Method[StartShuffle, Acknowledged] = Method(
 )
 START_MERGE: Method[StartMerge, Acknowledged] = Method("Worker", "StartMerge", conversion.START_MERGE, conversion.ACKNOWLEDGED)
 SHUFFLE_DATA: Method[PartHeader, PartAcknowledged] = Method(
-    "Worker", "ShuffleData", conversion.PART_HEADER, conversion.PART_ACKNOWLEDGED, Kind.PART
+    "Worker", "ShuffleData", conversion.PART_HEADER, conversion.PART_ACKNOWLEDGED, CallKind.PART
 )
 GET_WORKER_STATUS: Method[GetStatus, OwnStatus] = Method("Worker", "GetStatus", conversion.GET_STATUS, conversion.OWN_STATUS)
 ABORT_WORKER: Method[Abort, Acknowledged] = Method("Worker", "Abort", conversion.ABORT, conversion.ACKNOWLEDGED)
@@ -95,25 +95,25 @@ METHODS: tuple[Method[Any, Any], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class CallHandler:
     """A method and who answers it."""
 
     method: Method[Any, Any]
     handler: "grpc.RpcMethodHandler[Any, Any]"
 
 
-def answering(method: Method[Request, Answer], act: Callable[[Request], Answer]) -> Answering:
+def call_handler(method: Method[Request, Answer], act: Callable[[Request], Answer]) -> CallHandler:
     """Records in, records out; what the act raises of the sort's errors is raised again at the caller's."""
-    if method.kind is not Kind.CALL:
+    if method.kind is not CallKind.CALL:
         raise ValueError(f"{method.path} is a stream")
 
     def behave(serialized: bytes, context: grpc.ServicerContext) -> bytes:
-        return answered(context, lambda: method.answer.to_bytes(act(method.request.from_bytes(serialized))))
+        return run_call(context, lambda: method.answer.to_bytes(act(method.request.from_bytes(serialized))))
 
-    return Answering(method, grpc.unary_unary_rpc_method_handler(behave))
+    return CallHandler(method, grpc.unary_unary_rpc_method_handler(behave))
 
 
-def handlers(*answers: Answering) -> list[grpc.GenericRpcHandler]:
+def handlers(*answers: CallHandler) -> list[grpc.GenericRpcHandler]:
     """For one server; it must answer every call of its service and kind."""
     for service, kind in {(each.method.service, each.method.kind) for each in answers}:
         expected = {method.name for method in METHODS if (method.service, method.kind) == (service, kind)}

@@ -5,11 +5,11 @@ from typing import Any, Generic, Self, TypeVar
 
 import grpc
 
-from torpor.sort.errors import Unavailable
-from torpor.sort.wire.calls import Kind, Method
-from torpor.sort.wire.credentials import Join
-from torpor.sort.wire.failures import understood
-from torpor.sort.wire.guard import introduction
+from torpor.sort.errors import PeerUnavailable
+from torpor.sort.wire.calls import CallKind, Method
+from torpor.sort.wire.credentials import JoinCredentials
+from torpor.sort.wire.failures import to_sort_error
+from torpor.sort.wire.guard import auth_metadata
 from torpor.sort.wire.transport import channel_options
 
 Request = TypeVar("Request")
@@ -19,9 +19,9 @@ Answer = TypeVar("Answer")
 class Connection:
     """To one address, as a member of the job. It connects when it is used, and again when it was lost."""
 
-    def __init__(self, address: str, join: Join, *, data: bool = False) -> None:
+    def __init__(self, address: str, join: JoinCredentials, *, data: bool = False) -> None:
         self.address = address
-        self._introduction = introduction(join)
+        self._introduction = auth_metadata(join)
         options = channel_options(data=data)
         self._channel = (
             grpc.secure_channel(address, grpc.ssl_channel_credentials(join.certificate.encode()), options)
@@ -31,26 +31,26 @@ class Connection:
 
     def call(self, method: Method[Request, Answer], request: Request, timeout_s: float) -> Answer:
         """Raises what the other side raised, or Unavailable."""
-        if method.kind is not Kind.CALL:
+        if method.kind is not CallKind.CALL:
             raise ValueError(f"{method.path} is a stream")
         serialized = method.request.to_bytes(request)
         try:
             invoke: Callable[..., bytes] = self._channel.unary_unary(method.path)
             answer = invoke(serialized, timeout=timeout_s, metadata=self._introduction)
         except grpc.RpcError as error:
-            raise understood(error, self.address) from error
+            raise to_sort_error(error, self.address) from error
         except ValueError as error:
             raise _closed(self.address) from error
         return method.answer.from_bytes(answer)
 
-    def stream(self, method: Method[Any, Answer], messages: Iterator[bytes], timeout_s: float | None) -> "Stream[Answer]":
+    def stream(self, method: Method[Any, Answer], messages: Iterator[bytes], timeout_s: float | None) -> "CallStream[Answer]":
         """Begins to send; a thread of gRPC's takes the messages, as fast as the other side reads them."""
         try:
             begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = self._channel.stream_unary(method.path)
             future = begin.future(messages, timeout=timeout_s, metadata=self._introduction)
         except ValueError as error:
             raise _closed(self.address) from error
-        return Stream(self.address, method, future)
+        return CallStream(self.address, method, future)
 
     def close(self) -> None:
         """Ends what is under way, too."""
@@ -63,7 +63,7 @@ class Connection:
         self.close()
 
 
-class Stream(Generic[Answer]):
+class CallStream(Generic[Answer]):
     """Messages on their way, and the answer that will come."""
 
     def __init__(self, address: str, method: Method[Any, Answer], future: Any) -> None:
@@ -85,10 +85,10 @@ class Stream(Generic[Answer]):
         except grpc.FutureCancelledError as error:
             raise _closed(self._address) from error
         except grpc.RpcError as error:
-            raise understood(error, self._address) from error
+            raise to_sort_error(error, self._address) from error
         return self._method.answer.from_bytes(serialized)
 
 
-def _closed(address: str) -> Unavailable:
+def _closed(address: str) -> PeerUnavailable:
     # For a channel that is closed gRPC raises a bare ValueError.
-    return Unavailable(f"the connection to {address} has been closed")
+    return PeerUnavailable(f"the connection to {address} has been closed")

@@ -6,32 +6,31 @@ from typing import Generic, TypeVar, assert_never
 
 from google.protobuf.message import DecodeError, Message
 
-from torpor.sort.errors import Refused
+from torpor.sort.errors import SortRefused
 from torpor.sort.job.status import JobStatus, WorkerStatus
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.machine.history import Transition
 from torpor.sort.machine.records import (
     Beat,
-    Cut,
     Goal,
+    GoalStage,
     MergeReport,
     OutputFile,
     PartHeader,
+    PartitionMap,
     Peer,
     Report,
     Sample,
     ShuffleReport,
     SortReport,
-    Stage,
-    Terms,
+    WorkerAssignment,
 )
-from torpor.sort.machine.states import Phase
+from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.proof import Proof
 from torpor.sort.wire import sort_pb2 as pb
 from torpor.sort.wire.requests import (
     Abort,
     Acknowledged,
-    Caller,
     GetStatus,
     Heartbeat,
     OwnStatus,
@@ -43,6 +42,7 @@ from torpor.sort.wire.requests import (
     StartMerge,
     StartShuffle,
     SubmitSample,
+    WorkerRef,
 )
 
 RecordType = TypeVar("RecordType")
@@ -70,27 +70,27 @@ class Codec(Generic[RecordType, MessageType]):
             raise malformed(self.message.__name__) from error
 
 
-def malformed(what: str) -> Refused:
-    return Refused("malformed", f"this is no {what} of the sort's protocol")
+def malformed(what: str) -> SortRefused:
+    return SortRefused("malformed", f"this is no {what} of the sort's protocol")
 
 
-PHASE_TO_WIRE: Mapping[Phase, pb.Phase] = {
-    Phase.INITIALIZING: pb.PHASE_INITIALIZING,
-    Phase.SAMPLING: pb.PHASE_SAMPLING,
-    Phase.SORTING: pb.PHASE_SORTING,
-    Phase.SHUFFLING: pb.PHASE_SHUFFLING,
-    Phase.MERGING: pb.PHASE_MERGING,
-    Phase.COMPLETED: pb.PHASE_COMPLETED,
-    Phase.FAILED: pb.PHASE_FAILED,
+PHASE_TO_WIRE: Mapping[WorkerPhase, pb.Phase] = {
+    WorkerPhase.INITIALIZING: pb.PHASE_INITIALIZING,
+    WorkerPhase.SAMPLING: pb.PHASE_SAMPLING,
+    WorkerPhase.SORTING: pb.PHASE_SORTING,
+    WorkerPhase.SHUFFLING: pb.PHASE_SHUFFLING,
+    WorkerPhase.MERGING: pb.PHASE_MERGING,
+    WorkerPhase.COMPLETED: pb.PHASE_COMPLETED,
+    WorkerPhase.FAILED: pb.PHASE_FAILED,
 }
-STAGE_TO_WIRE: Mapping[Stage, pb.Stage] = {
-    Stage.REGISTER: pb.STAGE_REGISTER,
-    Stage.SAMPLE: pb.STAGE_SAMPLE,
-    Stage.SORT: pb.STAGE_SORT,
-    Stage.SHUFFLE: pb.STAGE_SHUFFLE,
-    Stage.MERGE: pb.STAGE_MERGE,
-    Stage.DONE: pb.STAGE_DONE,
-    Stage.ABORT: pb.STAGE_ABORT,
+STAGE_TO_WIRE: Mapping[GoalStage, pb.Stage] = {
+    GoalStage.REGISTER: pb.STAGE_REGISTER,
+    GoalStage.SAMPLE: pb.STAGE_SAMPLE,
+    GoalStage.SORT: pb.STAGE_SORT,
+    GoalStage.SHUFFLE: pb.STAGE_SHUFFLE,
+    GoalStage.MERGE: pb.STAGE_MERGE,
+    GoalStage.DONE: pb.STAGE_DONE,
+    GoalStage.ABORT: pb.STAGE_ABORT,
 }
 PHASE_FROM_WIRE = {number: phase for phase, number in PHASE_TO_WIRE.items()}
 STAGE_FROM_WIRE = {number: stage for stage, number in STAGE_TO_WIRE.items()}
@@ -101,7 +101,7 @@ def text(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def write_caller(caller: Caller) -> pb.Caller:
+def write_caller(caller: WorkerRef) -> pb.Caller:
     match caller.worker:
         case None:
             return pb.Caller(job=text(caller.job), attempt=caller.attempt)
@@ -113,7 +113,7 @@ def write_caller(caller: Caller) -> pb.Caller:
             assert_never(caller.worker)
 
 
-def read_caller(message: pb.Caller) -> Caller:
+def read_caller(message: pb.Caller) -> WorkerRef:
     worker: int | str | None
     match message.WhichOneof("worker"):
         case "index":
@@ -122,7 +122,7 @@ def read_caller(message: pb.Caller) -> Caller:
             worker = message.identity
         case _:
             worker = None
-    return Caller(message.job, worker, message.attempt)
+    return WorkerRef(message.job, worker, message.attempt)
 
 
 def write_registration(registration: Registration) -> pb.Registration:
@@ -151,7 +151,7 @@ def read_registration(message: pb.Registration) -> Registration:
     )
 
 
-def write_terms(terms: Terms) -> pb.Terms:
+def write_terms(terms: WorkerAssignment) -> pb.Terms:
     return pb.Terms(
         job=terms.job,
         index=terms.index,
@@ -165,8 +165,8 @@ def write_terms(terms: Terms) -> pb.Terms:
     )
 
 
-def read_terms(message: pb.Terms) -> Terms:
-    return Terms(
+def read_terms(message: pb.Terms) -> WorkerAssignment:
+    return WorkerAssignment(
         message.job,
         message.index if message.HasField("index") else None,
         message.workers,
@@ -289,14 +289,14 @@ def read_beat(message: pb.Beat) -> Beat:
     )
 
 
-def write_cut(cut: Cut) -> pb.Cut:
+def write_cut(cut: PartitionMap) -> pb.Cut:
     boundaries = [pb.Boundary(key=each.key, worker=each.worker, position=each.position) for each in cut.boundaries]
     return pb.Cut(boundaries=boundaries, owners=cut.owners)
 
 
-def read_cut(message: pb.Cut) -> Cut:
+def read_cut(message: pb.Cut) -> PartitionMap:
     boundaries = (Boundary(each.key, each.worker, each.position) for each in message.boundaries)
-    return Cut(tuple(boundaries), tuple(message.owners))
+    return PartitionMap(tuple(boundaries), tuple(message.owners))
 
 
 def write_declared(declared: Mapping[int, tuple[Proof, ...]]) -> list[pb.DeclaredPartition]:
@@ -488,7 +488,7 @@ REGISTER_WORKER: Codec[RegisterWorker, pb.RegisterWorkerRequest] = Codec(
     ),
     lambda message: RegisterWorker(read_caller(message.caller), read_registration(message.registration)),
 )
-TERMS: Codec[Terms, pb.Terms] = Codec(pb.Terms, write_terms, read_terms)
+TERMS: Codec[WorkerAssignment, pb.Terms] = Codec(pb.Terms, write_terms, read_terms)
 SUBMIT_SAMPLE: Codec[SubmitSample, pb.SubmitSampleRequest] = Codec(
     pb.SubmitSampleRequest,
     lambda request: pb.SubmitSampleRequest(caller=write_caller(request.caller), sample=write_sample(request.sample)),

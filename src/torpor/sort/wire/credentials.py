@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from torpor.sort.data.files import sync_directory
-from torpor.sort.errors import Broken, Refused
+from torpor.sort.errors import SortFailed, SortRefused
 
 JOIN = "join.json"
 NAME = "torpor-sort"
@@ -19,7 +19,7 @@ VALID_DAYS = 3_650
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinCredentials:
     """Everything that a worker needs to find the master and to be believed; `join.json`."""
 
     job: str
@@ -32,21 +32,21 @@ class Join:
     token: str = field(repr=False)
 
 
-def make_join(job: str, address: str, tls: bool) -> Join:
+def make_join(job: str, address: str, tls: bool) -> JoinCredentials:
     certificate, private_key = _make_certificate() if tls else ("", "")
-    return Join(job, address, tls, certificate, private_key, secrets.token_urlsafe(32))
+    return JoinCredentials(job, address, tls, certificate, private_key, secrets.token_urlsafe(32))
 
 
 def make_secret(path: Path, *, tls: bool) -> str:
     """A join file for a master that is to come; its job."""
     if path.exists():
-        raise Refused("exists", f"{path} is there already, and is not written over")
+        raise SortRefused("exists", f"{path} is there already, and is not written over")
     join = make_join(secrets.token_hex(8), "", tls)
     save_join(join, path)
     return join.job
 
 
-def save_join(join: Join, path: Path) -> None:
+def save_join(join: JoinCredentials, path: Path) -> None:
     """Written aside and renamed; only its owner may read it, at no time anybody else."""
     aside = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
@@ -60,20 +60,20 @@ def save_join(join: Join, path: Path) -> None:
         aside.rename(path)
         sync_directory(path.parent)
     except OSError as error:
-        raise Broken(f"the join file {path} cannot be written: {error.strerror}") from error
+        raise SortFailed(f"the join file {path} cannot be written: {error.strerror}") from error
 
 
-def load_join(path: Path) -> Join:
+def load_join(path: Path) -> JoinCredentials:
     try:
         plain = json.loads(path.read_text())
     except OSError as error:
-        raise Refused("no_join", f"the join file {path} cannot be read: {error.strerror}; the master writes it") from error
+        raise SortRefused("no_join", f"the join file {path} cannot be read: {error.strerror}; the master writes it") from error
     except ValueError as error:
-        raise Refused("bad_join", f"{path} is not a join file as the master writes it") from error
-    expected: dict[str, type] = {each.name: bool if each.name == "tls" else str for each in fields(Join)}
+        raise SortRefused("bad_join", f"{path} is not a join file as the master writes it") from error
+    expected: dict[str, type] = {each.name: bool if each.name == "tls" else str for each in fields(JoinCredentials)}
     if not isinstance(plain, dict) or {name: type(value) for name, value in plain.items()} != expected:
-        raise Refused("bad_join", f"{path} is not a join file as the master writes it")
-    return Join(**plain)
+        raise SortRefused("bad_join", f"{path} is not a join file as the master writes it")
+    return JoinCredentials(**plain)
 
 
 def is_loopback(host: str) -> bool:
@@ -88,7 +88,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port; an IPv6 host stands in brackets, and comes without them."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
-        raise Refused("bad_address", f"{address!r} is not HOST:PORT with a port from 0 to 65535")
+        raise SortRefused("bad_address", f"{address!r} is not HOST:PORT with a port from 0 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -6,7 +6,7 @@ from typing import Never, TypeVar
 
 import grpc
 
-from torpor.sort.errors import Broken, NotYet, Refused, SortError, Stale, Unavailable
+from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortError, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.wire.conversion import text
 
 CODE = "torpor-code"
@@ -18,44 +18,44 @@ MAX_DETAILS = 2_000
 
 # With the code that goes along; a refusal brings its own.
 STATUS_OF: Mapping[type[SortError], tuple[grpc.StatusCode, str]] = {
-    Refused: (grpc.StatusCode.FAILED_PRECONDITION, "refused"),
-    NotYet: (grpc.StatusCode.UNAVAILABLE, "not_yet"),
-    Unavailable: (grpc.StatusCode.UNAVAILABLE, "unavailable"),
-    Stale: (grpc.StatusCode.ABORTED, "stale"),
-    Broken: (grpc.StatusCode.INTERNAL, "broken"),
+    SortRefused: (grpc.StatusCode.FAILED_PRECONDITION, "refused"),
+    PeerNotReady: (grpc.StatusCode.UNAVAILABLE, "not_yet"),
+    PeerUnavailable: (grpc.StatusCode.UNAVAILABLE, "unavailable"),
+    StaleAttempt: (grpc.StatusCode.ABORTED, "stale"),
+    SortFailed: (grpc.StatusCode.INTERNAL, "broken"),
     SortError: (grpc.StatusCode.INTERNAL, "broken"),
 }
 ERROR_OF: Mapping[tuple[grpc.StatusCode, str], Callable[[str], SortError]] = {
-    (grpc.StatusCode.UNAVAILABLE, "not_yet"): NotYet,
-    (grpc.StatusCode.UNAVAILABLE, "unavailable"): Unavailable,
-    (grpc.StatusCode.ABORTED, "stale"): Stale,
-    (grpc.StatusCode.INTERNAL, "broken"): Broken,
+    (grpc.StatusCode.UNAVAILABLE, "not_yet"): PeerNotReady,
+    (grpc.StatusCode.UNAVAILABLE, "unavailable"): PeerUnavailable,
+    (grpc.StatusCode.ABORTED, "stale"): StaleAttempt,
+    (grpc.StatusCode.INTERNAL, "broken"): SortFailed,
 }
 REFUSALS = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED})
 
 # What gRPC itself answers, without a code of ours; whatever is not here is trouble on the way and tried again.
 TRANSPORT_MEANS: Mapping[grpc.StatusCode, Callable[[str], SortError]] = {
     # Too many streams at once: there is somebody, and its hands are full.
-    grpc.StatusCode.RESOURCE_EXHAUSTED: NotYet,
-    grpc.StatusCode.UNAUTHENTICATED: lambda message: Refused(STRANGER, message),
-    grpc.StatusCode.UNIMPLEMENTED: lambda message: Refused(UNKNOWN_CALL, message),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: PeerNotReady,
+    grpc.StatusCode.UNAUTHENTICATED: lambda message: SortRefused(STRANGER, message),
+    grpc.StatusCode.UNIMPLEMENTED: lambda message: SortRefused(UNKNOWN_CALL, message),
 }
 
 Answer = TypeVar("Answer")
 _log = logging.getLogger("torpor.sort.wire")
 
 
-def tell(context: grpc.ServicerContext, error: SortError) -> Never:
+def abort_call(context: grpc.ServicerContext, error: SortError) -> Never:
     """Ends a call with this error."""
     status, code = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
-    if isinstance(error, Refused):
+    if isinstance(error, SortRefused):
         code = error.code
         status = grpc.StatusCode.UNAUTHENTICATED if code == STRANGER else status
     context.set_trailing_metadata(((CODE, code),))
     context.abort(status, text(error.message).encode()[:MAX_DETAILS].decode(errors="ignore"))
 
 
-def answered(context: grpc.ServicerContext, act: Callable[[], Answer]) -> Answer:
+def run_call(context: grpc.ServicerContext, act: Callable[[], Answer]) -> Answer:
     """What the act returns; what it raises is told to the caller."""
     failure: SortError
     try:
@@ -64,26 +64,26 @@ def answered(context: grpc.ServicerContext, act: Callable[[], Answer]) -> Answer
         failure = error
     except Exception as error:
         _log.exception("a call broke")
-        failure = Broken(f"a call broke: {type(error).__name__}: {error}")
-    tell(context, failure)
+        failure = SortFailed(f"a call broke: {type(error).__name__}: {error}")
+    abort_call(context, failure)
 
 
-def understood(error: grpc.RpcError, whom: str) -> SortError:
+def to_sort_error(error: grpc.RpcError, whom: str) -> SortError:
     """What the other side raised, or what became of the way there."""
     status, details = error.code(), error.details() or ""
     code = _code_of(error)
     if code is not None and (make := ERROR_OF.get((status, code))):
         return make(details)
     if code is not None and status in REFUSALS:
-        return Refused(code, details)
+        return SortRefused(code, details)
     if "larger than max" in details:
         # gRPC has one status for this and for a lack of room, and only the latter passes by waiting.
-        return Broken(f"a message to or from {whom} is too large: {details}")
+        return SortFailed(f"a message to or from {whom} is too large: {details}")
     if "CERTIFICATE_VERIFY_FAILED" in details:
-        return Refused(
+        return SortRefused(
             STRANGER, f"{whom} does not have this job's certificate: another job listens there, or the join file is old"
         )
-    return TRANSPORT_MEANS.get(status, Unavailable)(f"{whom} cannot be reached: {status.name.lower()}: {details}")
+    return TRANSPORT_MEANS.get(status, PeerUnavailable)(f"{whom} cannot be reached: {status.name.lower()}: {details}")
 
 
 def _code_of(error: grpc.RpcError) -> str | None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from torpor.sort.errors import Refused
-from torpor.sort.wire.credentials import Join
-from torpor.sort.wire.failures import STRANGER, tell
+from torpor.sort.errors import SortRefused
+from torpor.sort.wire.credentials import JoinCredentials
+from torpor.sort.wire.failures import STRANGER, abort_call
 
 HEADER = "authorization"
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
 
 
-def introduction(join: Join) -> tuple[tuple[str, str], ...]:
+def auth_metadata(join: JoinCredentials) -> tuple[tuple[str, str], ...]:
     """The metadata that goes with every call."""
     return ((HEADER, f"Bearer {join.token}"),)
 
 
-class Guard(grpc.ServerInterceptor):
+class TokenInterceptor(grpc.ServerInterceptor):
     """Lets through who knows the token; GetStatus also without, where only this machine can ask."""
 
-    def __init__(self, join: Join, *, open_status: bool) -> None:
+    def __init__(self, join: JoinCredentials, *, open_status: bool) -> None:
         self._expected = f"Bearer {join.token}".encode()
         self._open_status = open_status
 
@@ -49,7 +49,10 @@ class Guard(grpc.ServerInterceptor):
 
 
 def _deny(messages: object, context: grpc.ServicerContext) -> bytes:
-    tell(context, Refused(STRANGER, "a stranger: this call does not carry the job's token, which is in the master's join file"))
+    abort_call(
+        context,
+        SortRefused(STRANGER, "a stranger: this call does not carry the job's token, which is in the master's join file"),
+    )
 
 
 # Of the streaming kind for every call, so that nothing of what a stranger sends is read first.

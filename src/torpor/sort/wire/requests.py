@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torpor.sort.machine.history import Transition
-from torpor.sort.machine.records import Beat, Cut, Peer, Report, Sample
-from torpor.sort.machine.states import Phase
+from torpor.sort.machine.records import Beat, PartitionMap, Peer, Report, Sample
+from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.proof import Proof
 
 JOB_FAILED = "job_failed"
@@ -13,7 +13,7 @@ JOB_FAILED = "job_failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class WorkerRef:
     """Which life of which worker a call is about: to the master the one that calls, to a worker the one that is called."""
 
     job: str = ""
@@ -41,19 +41,19 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class RegisterWorker:
-    caller: Caller
+    caller: WorkerRef
     registration: Registration
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitSample:
-    caller: Caller
+    caller: WorkerRef
     sample: Sample
 
 
 @dataclass(frozen=True, slots=True)
 class ReportPhaseComplete:
-    caller: Caller
+    caller: WorkerRef
     report: Report
     history: tuple[Transition, ...] = ()
     """What has happened to the worker so far."""
@@ -61,20 +61,20 @@ class ReportPhaseComplete:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    caller: Caller
+    caller: WorkerRef
     beat: Beat
 
 
 @dataclass(frozen=True, slots=True)
 class SetPartitionBoundaries:
-    caller: Caller
-    cut: Cut
+    caller: WorkerRef
+    cut: PartitionMap
     peers: tuple[Peer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartShuffle:
-    caller: Caller
+    caller: WorkerRef
     declared: Mapping[int, tuple[Proof, ...]] = field(default_factory=dict)
     """For each partition of the called worker what each sender declared."""
     peers: tuple[Peer, ...] = ()
@@ -82,17 +82,17 @@ class StartShuffle:
 
 @dataclass(frozen=True, slots=True)
 class StartMerge:
-    caller: Caller
+    caller: WorkerRef
 
 
 @dataclass(frozen=True, slots=True)
 class GetStatus:
-    caller: Caller = Caller()
+    caller: WorkerRef = WorkerRef()
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    caller: Caller
+    caller: WorkerRef
     reason: str
 
 
@@ -116,7 +116,7 @@ class OwnStatus:
     identity: str
     attempt: int
     state: str
-    phase: Phase
+    phase: WorkerPhase
     progress: float
     message: str
     durations: Mapping[str, float] = field(default_factory=dict)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import grpc
 
-from torpor.sort.errors import Refused
-from torpor.sort.wire.credentials import Join, is_loopback, split_address
-from torpor.sort.wire.guard import Guard
+from torpor.sort.errors import SortRefused
+from torpor.sort.wire.credentials import JoinCredentials, is_loopback, split_address
+from torpor.sort.wire.guard import TokenInterceptor
 from torpor.sort.wire.transport import server_options
 
 WAITING_PER_THREAD = 8
@@ -18,7 +18,7 @@ WAITING_PER_THREAD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class RpcServer:
     server: grpc.Server
     address: str
     """HOST:PORT, with the port that was found if any would do."""
@@ -30,7 +30,9 @@ class Serving:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-def serve(handlers: Sequence[grpc.GenericRpcHandler], listen: str, join: Join, threads: int, *, data: bool) -> Serving:
+def serve(
+    handlers: Sequence[grpc.GenericRpcHandler], listen: str, join: JoinCredentials, threads: int, *, data: bool
+) -> RpcServer:
     """A server with threads of its own, so that data streams never take those that answer Abort, GetStatus and signals."""
     host, port = split_address(listen)
     _refuse_if_taken(host, port)
@@ -38,7 +40,7 @@ def serve(handlers: Sequence[grpc.GenericRpcHandler], listen: str, join: Join, t
     server = grpc.server(
         pool,
         handlers=list(handlers),
-        interceptors=[Guard(join, open_status=is_loopback(host) and not join.tls)],
+        interceptors=[TokenInterceptor(join, open_status=is_loopback(host) and not join.tls)],
         options=server_options(data=data),
         maximum_concurrent_rpcs=threads * (1 + WAITING_PER_THREAD) if data else None,
     )
@@ -53,9 +55,9 @@ def serve(handlers: Sequence[grpc.GenericRpcHandler], listen: str, join: Join, t
         )
     except RuntimeError as error:
         # Somebody was faster than we after we had looked.
-        raise Refused("port_in_use", f"nobody can listen on {listen}: {error}") from error
+        raise SortRefused("port_in_use", f"nobody can listen on {listen}: {error}") from error
     server.start()
-    return Serving(server, f"{bracketed}:{bound}", pool)
+    return RpcServer(server, f"{bracketed}:{bound}", pool)
 
 
 def _refuse_if_taken(host: str, port: int) -> None:
@@ -63,12 +65,14 @@ def _refuse_if_taken(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise Refused("bad_address", f"{host!r} is no host to listen on: {error.strerror}") from error
+        raise SortRefused("bad_address", f"{host!r} is no host to listen on: {error.strerror}") from error
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise Refused("port_in_use", f"port {port} of {host} is in use; another can be given, or 0 for any") from error
-            raise Refused("bad_address", f"nobody can listen on {host}:{port}: {error.strerror}") from error
+                raise SortRefused(
+                    "port_in_use", f"port {port} of {host} is in use; another can be given, or 0 for any"
+                ) from error
+            raise SortRefused("bad_address", f"nobody can listen on {host}:{port}: {error.strerror}") from error

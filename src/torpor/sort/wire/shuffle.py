@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import grpc
 
-from torpor.sort.errors import Broken, Refused, Unavailable
+from torpor.sort.errors import PeerUnavailable, SortFailed, SortRefused
 from torpor.sort.machine.records import PartHeader
-from torpor.sort.wire.calls import SHUFFLE_DATA, Answering
+from torpor.sort.wire.calls import SHUFFLE_DATA, CallHandler
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.failures import answered
+from torpor.sort.wire.failures import run_call
 from torpor.sort.wire.requests import PartAcknowledged
 
 AHEAD = 2
@@ -27,7 +27,7 @@ def send_part(
 
     The blocks are asked for in the calling thread only, and none after this returns: their buffer may be used again.
     """
-    feed = _Feed()
+    feed = _MessageQueue()
     feed.put(SHUFFLE_DATA.request.to_bytes(header))
     stream = connection.stream(SHUFFLE_DATA, feed, timeout_s)
     stream.when_over(feed.close)
@@ -45,28 +45,28 @@ def send_part(
     return stream.answer().taken
 
 
-def receiving(accept: Accept) -> Answering:
+def part_receiver(accept: Accept) -> CallHandler:
     """What serves ShuffleData on a data address."""
 
     def behave(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         def act() -> bytes:
             first = _next(messages)
             if first is None:
-                raise Unavailable("a part's stream ended before its header")
+                raise PeerUnavailable("a part's stream ended before its header")
             header = SHUFFLE_DATA.request.from_bytes(first)
             return SHUFFLE_DATA.answer.to_bytes(PartAcknowledged(accept(header, _announced(header, messages))))
 
-        return answered(context, act)
+        return run_call(context, act)
 
-    return Answering(SHUFFLE_DATA, grpc.stream_unary_rpc_method_handler(behave))
+    return CallHandler(SHUFFLE_DATA, grpc.stream_unary_rpc_method_handler(behave))
 
 
 def refuse_if_not_for(header: PartHeader, job: str, receiver: int) -> None:
     """An address may belong to somebody else by now."""
     if header.job != job:
-        raise Refused("other_job", f"this is a worker of job {job}, not of {header.job}")
+        raise SortRefused("other_job", f"this is a worker of job {job}, not of {header.job}")
     if header.receiver != receiver:
-        raise Refused("other_worker", f"this is worker {receiver}, not {header.receiver}")
+        raise SortRefused("other_worker", f"this is worker {receiver}, not {header.receiver}")
 
 
 def _announced(header: PartHeader, messages: Iterator[bytes]) -> Iterator[bytes]:
@@ -76,20 +76,20 @@ def _announced(header: PartHeader, messages: Iterator[bytes]) -> Iterator[bytes]
     while (block := _next(messages)) is not None:
         remaining -= len(block)
         if remaining < 0:
-            raise Broken(f"the part of {what} is longer than the {header.proof.size} bytes that were announced")
+            raise SortFailed(f"the part of {what} is longer than the {header.proof.size} bytes that were announced")
         yield block
     if remaining:
-        raise Unavailable(f"the part of {what} broke off {remaining} bytes before its end")
+        raise PeerUnavailable(f"the part of {what} broke off {remaining} bytes before its end")
 
 
 def _next(messages: Iterator[bytes]) -> bytes | None:
     try:
         return next(messages, None)
     except grpc.RpcError as error:
-        raise Unavailable("the sender of a part has gone away") from error
+        raise PeerUnavailable("the sender of a part has gone away") from error
 
 
-class _Feed(Iterator[bytes]):
+class _MessageQueue(Iterator[bytes]):
     """Messages from the thread that makes them to the one of gRPC's that sends them, a few ahead."""
 
     def __init__(self) -> None:

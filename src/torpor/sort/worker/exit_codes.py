@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
-class Ending(IntEnum):
+class WorkerExitCode(IntEnum):
     COMPLETED = 0
     FAILED = 1
     """Killed, out of reach, unlucky: it may be started again."""
@@ -15,10 +15,10 @@ class Ending(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class WorkerResult:
     """How a worker has left, and why, if not because all is done."""
 
-    ending: Ending
+    ending: WorkerExitCode
     reason: str = ""
     is_forgotten: bool = False
     """The master does not know this worker any more; it may register again."""

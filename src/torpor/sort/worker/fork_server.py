@@ -21,23 +21,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from torpor.fast_imports import importing
+from torpor.fast_imports import fast_imports
 from torpor.sort.documents import from_plain, to_plain
-from torpor.sort.errors import SortError, Unavailable
-from torpor.sort.worker.exit_codes import Ending, Left
+from torpor.sort.errors import PeerUnavailable, SortError
+from torpor.sort.worker.exit_codes import WorkerExitCode, WorkerResult
 
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerExit:
     index: int
     code: int
     """As of `subprocess`: negative for a signal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ForkServerExit:
     """The server itself has ended, and its workers with it."""
 
     code: int
@@ -48,7 +48,7 @@ _ahead: list[subprocess.Popen[bytes]] = []
 
 
 @contextmanager
-def ahead() -> Iterator[None]:
+def start_early() -> Iterator[None]:
     """Begins before anybody knows if it is wanted. Whoever takes it ends it; else it ends here."""
     _ahead.append(_begin())
     try:
@@ -63,14 +63,14 @@ def ahead() -> Iterator[None]:
 
 def _begin() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from torpor.sort.worker.fork_server import rock; rock()"],
+        [sys.executable, "-c", "from torpor.sort.worker.fork_server import fork_server_main; fork_server_main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
 
 
-class Cradle:
+class ForkServer:
     """The command's side of the fork server."""
 
     def __init__(self) -> None:
@@ -86,14 +86,14 @@ class Cradle:
             requests.write(line.encode() + b"\n")
             requests.flush()
 
-    def ended(self) -> Ended | Gone:
+    def ended(self) -> WorkerExit | ForkServerExit:
         """Waits until a worker or the server itself ends."""
         try:
             line = _piped(self._process.stdout).readline()
         except ValueError:
             line = b""  # `close` has closed the pipe meanwhile.
         # A server that is killed while it writes leaves half a line.
-        return from_plain(Ended, json.loads(line)) if line.endswith(b"\n") else Gone(_end(self._process))
+        return from_plain(WorkerExit, json.loads(line)) if line.endswith(b"\n") else ForkServerExit(_end(self._process))
 
     def restart(self) -> bool:
         """Starts another server after the last one has ended; False once this is closed. The caller starts the workers."""
@@ -109,7 +109,7 @@ class Cradle:
             self._is_closed = True
             _end(self._process)
 
-    def __enter__(self) -> "Cradle":
+    def __enter__(self) -> "ForkServer":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -131,15 +131,15 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     return code
 
 
-def rock() -> None:
+def fork_server_main() -> None:
     """The process itself: it has one thread, for only such a one can be forked safely."""
-    with importing():
+    with fast_imports():
         from torpor.sort.job.options import WorkerOptions
-        from torpor.sort.worker.program import work
+        from torpor.sort.worker.program import run_worker
 
     def begin(told: Any) -> int:
         options = from_plain(WorkerOptions, told["options"])
-        return _fork(Path(told["log"]), lambda: work(options))
+        return _fork(Path(told["log"]), lambda: run_worker(options))
 
     # A worker's end comes as a signal, and a signal wakes whoever waits for a line only if it writes one itself.
     awake, waker = os.pipe()
@@ -164,12 +164,12 @@ def rock() -> None:
                 index_of[begin(told)] = told["index"]
 
 
-def _fork(log: Path, work: Callable[[], Left]) -> int:
+def _fork(log: Path, work: Callable[[], WorkerResult]) -> int:
     cradle = os.getpid()
     pid = os.fork()
     if pid:
         return pid
-    ending = Ending.FAILED
+    ending = WorkerExitCode.FAILED
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -182,7 +182,7 @@ def _fork(log: Path, work: Callable[[], Left]) -> int:
         if ending:
             print(f"torpor: {left.reason}", file=sys.stderr)
     except SortError as error:
-        ending = Ending.FAILED if isinstance(error, Unavailable) else Ending.REFUSED
+        ending = WorkerExitCode.FAILED if isinstance(error, PeerUnavailable) else WorkerExitCode.REFUSED
         print(f"torpor: {error.message}", file=sys.stderr)
     except BaseException:
         traceback.print_exc()
@@ -204,5 +204,5 @@ def _tell_ended(index_of: dict[int, int]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        ended = Ended(index_of.pop(pid), os.waitstatus_to_exitcode(status))
+        ended = WorkerExit(index_of.pop(pid), os.waitstatus_to_exitcode(status))
         print(json.dumps(to_plain(ended)), flush=True)

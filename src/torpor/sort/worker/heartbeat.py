@@ -3,14 +3,14 @@
 import threading
 import time
 
-from torpor.sort.errors import Refused, SortError, Stale, Unavailable
+from torpor.sort.errors import PeerUnavailable, SortError, SortRefused, StaleAttempt
 from torpor.sort.machine.master import UNKNOWN_WORKER
-from torpor.sort.machine.records import Goal, Stage
+from torpor.sort.machine.records import Goal, GoalStage
 from torpor.sort.machine.states import WorkerState as W
-from torpor.sort.machine.worker import Broke, heed
+from torpor.sort.machine.worker import WorkerFailed, events_for_goal
 from torpor.sort.wire.calls import HEARTBEAT
 from torpor.sort.wire.requests import Heartbeat
-from torpor.sort.worker.worker_session import Workbench
+from torpor.sort.worker.worker_session import WorkerSession
 
 # Who waits for the master asks it more often, as far as the master can answer all of them.
 WAITING = frozenset(
@@ -20,10 +20,10 @@ SHORTEST_S = 0.05
 SHORTEST_PER_WORKER_S = 0.002
 
 
-class Pulse:
+class HeartbeatLoop:
     """Heartbeats, and what the goals in their answers mean. The goal is the truth: whoever missed a signal learns it here."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: WorkerSession) -> None:
         self._bench = bench
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
         self._is_over = threading.Event()
@@ -44,14 +44,14 @@ class Pulse:
             try:
                 self.once()
                 heard_at = time.monotonic()
-            except Stale as error:
+            except StaleAttempt as error:
                 self._give_way(error)
                 return
-            except Refused as error:
+            except SortRefused as error:
                 is_forgotten = error.code == UNKNOWN_WORKER
-                self._bench.driver.tell((is_forgotten and self._bench.driver.broke(error)) or Broke(error.message))
+                self._bench.driver.tell((is_forgotten and self._bench.driver.broke(error)) or WorkerFailed(error.message))
                 return
-            except Unavailable as error:
+            except PeerUnavailable as error:
                 self._miss(time.monotonic() - heard_at, error)
             except SortError as error:
                 self._bench.say(f"a heartbeat failed: {error.message}")
@@ -67,20 +67,20 @@ class Pulse:
         bench.meet(goal.peers)
         if goal.declared:
             bench.declared = goal.declared
-        if goal.stage is Stage.ABORT:
+        if goal.stage is GoalStage.ABORT:
             bench.stop.set()
-        for event in heed(bench.worker, goal):
+        for event in events_for_goal(bench.worker, goal):
             bench.driver.tell(event)
 
-    def _give_way(self, error: Stale) -> None:
+    def _give_way(self, error: StaleAttempt) -> None:
         """Another process is this worker now: nothing of ours may be written any more."""
         self._bench.stop.set()
-        self._bench.driver.tell(Broke(error.message))
+        self._bench.driver.tell(WorkerFailed(error.message))
 
-    def _miss(self, silent_s: float, error: Unavailable) -> None:
+    def _miss(self, silent_s: float, error: PeerUnavailable) -> None:
         grace_s = self._bench.options.deadlines.master_grace
         if silent_s >= grace_s:
-            self._bench.driver.tell(Broke(f"no master for {grace_s:g} s: {error.message}"))
+            self._bench.driver.tell(WorkerFailed(f"no master for {grace_s:g} s: {error.message}"))
 
     def _interval_s(self) -> float:
         bench = self._bench

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from torpor.sort.errors import Broken, NotYet, Refused, SortError, Unavailable
+from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortError, SortFailed, SortRefused
 from torpor.sort.machine.records import PartHeader, Peer
 from torpor.sort.proof import Proof
 from torpor.sort.sizes import MESSAGE
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.credentials import Join
+from torpor.sort.wire.credentials import JoinCredentials
 from torpor.sort.wire.failures import STRANGER
 from torpor.sort.wire.shuffle import send_part
 
@@ -42,14 +42,14 @@ class PartSource(Protocol):
         """All bytes, in messages, through this buffer."""
 
 
-class Source(Protocol):
+class RunSource(Protocol):
     """The runs of this worker."""
 
     def part(self, partition: int) -> PartSource: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class SendCounters:
     acknowledged: int = 0
     """Different parts."""
     size: int = 0
@@ -60,7 +60,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class _Line:
+class _ReceiverConnection:
     """To one receiver, in one of its lives."""
 
     peer: Peer
@@ -70,15 +70,15 @@ class _Line:
     not_before: float = 0.0
 
 
-class Sender:
+class PartSender:
     def __init__(
         self,
         *,
         job: str,
         index: int,
         attempt: int,
-        source: Source,
-        join: Join,
+        source: RunSource,
+        join: JoinCredentials,
         seed: int,
         failed: Callable[[SortError], None],
         moved: Callable[[], None] = lambda: None,
@@ -93,13 +93,13 @@ class Sender:
         self._streams_per_peer, self._timeout_s = streams_per_peer, timeout_s
         self._dice = random.Random(seed)  # noqa: S311 (for delays)
         self._changed = threading.Condition()
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _ReceiverConnection] = {}
         self._queued: dict[int, dict[int, None]] = {}
         """Receiver to partitions, in the order in which they were wanted."""
         self._under_way: set[Part] = set()
         self._acknowledged: dict[Part, tuple[int, float]] = {}
         """With the receiver's attempt, and when."""
-        self._counters = Counters()
+        self._counters = SendCounters()
         self._served_last = index
         self._is_closed = False
         self._threads = [threading.Thread(target=self._work, name=f"sort-send-{n}", daemon=True) for n in range(streams)]
@@ -129,13 +129,13 @@ class Sender:
                     continue
                 if line:
                     left.append(line.connection)
-                self._lines[peer.index] = _Line(peer, Connection(peer.data, self._join, data=True))
+                self._lines[peer.index] = _ReceiverConnection(peer, Connection(peer.data, self._join, data=True))
             self._changed.notify_all()
         for connection in left:
             connection.close()
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> SendCounters:
         return self._counters
 
     @property
@@ -171,11 +171,11 @@ class Sender:
             partition, line = chosen
             try:
                 size, taken = self._send(partition, line, buffer)
-            except NotYet:
+            except PeerNotReady:
                 self._put_back(partition, line, retries=0)
-            except Unavailable:
+            except PeerUnavailable:
                 self._put_back(partition, line, retries=1)
-            except Refused as error:
+            except SortRefused as error:
                 if error.code in NOT_THE_RECEIVER:
                     self._put_back(partition, line, retries=1)
                 else:
@@ -184,11 +184,11 @@ class Sender:
                 self._give_up(partition, line, error)
             except Exception as error:
                 what = f"partition {partition} cannot be sent to worker {line.peer.index}"
-                self._give_up(partition, line, Broken(f"{what}: {type(error).__name__}: {error}"))
+                self._give_up(partition, line, SortFailed(f"{what}: {type(error).__name__}: {error}"))
             else:
                 self._acknowledge(partition, line, size, taken)
 
-    def _send(self, partition: int, line: _Line, buffer: memoryview) -> tuple[int, bool]:
+    def _send(self, partition: int, line: _ReceiverConnection, buffer: memoryview) -> tuple[int, bool]:
         part = self._source.part(partition)
         if not part.proof.records:
             # It is declared as empty, so its receiver does not wait for it.
@@ -197,7 +197,7 @@ class Sender:
         header = PartHeader(self._job, partition, self._index, self._attempt, receiver, part.proof, part.pieces)
         return part.proof.size, send_part(line.connection, header, part.blocks(buffer), self._timeout_s)
 
-    def _choose(self) -> tuple[int, _Line] | None:
+    def _choose(self) -> tuple[int, _ReceiverConnection] | None:
         """Waits for a part that may go now; None when all is over."""
         with self._changed:
             while not self._is_closed:
@@ -228,11 +228,11 @@ class Sender:
         ]
         return sorted(waiting, key=lambda receiver: (receiver <= self._served_last, receiver))
 
-    def _limit(self, line: _Line) -> int:
+    def _limit(self, line: _ReceiverConnection) -> int:
         # One thread is enough to find out whether somebody has come back.
         return 1 if line.setbacks else self._streams_per_peer
 
-    def _acknowledge(self, partition: int, line: _Line, size: int, taken: bool) -> None:
+    def _acknowledge(self, partition: int, line: _ReceiverConnection, size: int, taken: bool) -> None:
         part = (partition, line.peer.index)
         with self._changed:
             line.setbacks = 0
@@ -243,7 +243,7 @@ class Sender:
             self._changed.notify_all()
         self._moved()
 
-    def _put_back(self, partition: int, line: _Line, *, retries: int) -> None:
+    def _put_back(self, partition: int, line: _ReceiverConnection, *, retries: int) -> None:
         with self._changed:
             delay = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(line.setbacks, 16))
             line.setbacks += 1
@@ -256,7 +256,7 @@ class Sender:
                 self._count(retries=retries)
             self._changed.notify_all()
 
-    def _give_up(self, partition: int, line: _Line, error: SortError) -> None:
+    def _give_up(self, partition: int, line: _ReceiverConnection, error: SortError) -> None:
         with self._changed:
             self._under_way.discard((partition, line.peer.index))
             self._changed.notify_all()
@@ -266,4 +266,6 @@ class Sender:
 
     def _count(self, *, size: int = 0, retries: int = 0, resent: int = 0) -> None:
         before = self._counters
-        self._counters = Counters(len(self._acknowledged), before.size + size, before.retries + retries, before.resent + resent)
+        self._counters = SendCounters(
+            len(self._acknowledged), before.size + size, before.retries + retries, before.resent + resent
+        )

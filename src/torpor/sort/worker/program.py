@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from torpor.sort.data.context import Stopped
+from torpor.sort.data.context import StopRequested
 from torpor.sort.data.format_detection import examine
 from torpor.sort.data.inputs import find
 from torpor.sort.data.segments import Inputs
-from torpor.sort.data.worker_directory import OUTPUT, STATE, Place
-from torpor.sort.debug_breakpoints import Holding
+from torpor.sort.data.worker_directory import OUTPUT, STATE, WorkerDirectory
+from torpor.sort.debug_breakpoints import BreakpointStop
 from torpor.sort.driver import Driver
-from torpor.sort.errors import Broken, Refused, SortError, Stale, Torn, Unavailable
+from torpor.sort.errors import JournalCorrupt, PeerUnavailable, SortError, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.job.options import WorkerOptions
 from torpor.sort.job.status import JobStatus
 from torpor.sort.journal import Journal
@@ -31,18 +31,18 @@ from torpor.sort.machine.history import lines
 from torpor.sort.machine.master import UNKNOWN_WORKER
 from torpor.sort.machine.states import MASTER_WAY, MasterState
 from torpor.sort.machine.states import WorkerState as W
-from torpor.sort.machine.worker import Broke, Command, Event, Restarted, Started, Worker, step
+from torpor.sort.machine.worker import Command, Event, Restarted, Started, Worker, WorkerFailed, step
 from torpor.sort.record import Format, Lines, parse
 from torpor.sort.wire.calls import ABORT_JOB, GET_JOB_STATUS
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.credentials import Join, load_join, split_address
-from torpor.sort.wire.requests import Abort, Caller, GetStatus
-from torpor.sort.wire.server import Serving, serve
-from torpor.sort.worker.exit_codes import Ending, Left
-from torpor.sort.worker.heartbeat import Pulse
-from torpor.sort.worker.worker_commands import Hands
-from torpor.sort.worker.worker_service import Answers
-from torpor.sort.worker.worker_session import Workbench
+from torpor.sort.wire.credentials import JoinCredentials, load_join, split_address
+from torpor.sort.wire.requests import Abort, GetStatus, WorkerRef
+from torpor.sort.wire.server import RpcServer, serve
+from torpor.sort.worker.exit_codes import WorkerExitCode, WorkerResult
+from torpor.sort.worker.heartbeat import HeartbeatLoop
+from torpor.sort.worker.worker_commands import CommandExecutor
+from torpor.sort.worker.worker_service import WorkerService
+from torpor.sort.worker.worker_session import WorkerSession
 
 CONTROL_THREADS = 4
 DATA_THREADS = 4
@@ -57,18 +57,18 @@ FAILS_THE_JOB = frozenset({"missing_input", "unreadable_input", "special_input",
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedWorker:
     """What the journal holds: the machine, and what it reads."""
 
     worker: Worker
     inputs: Inputs
 
 
-def work(options: WorkerOptions) -> Left:
+def run_worker(options: WorkerOptions) -> WorkerResult:
     join = load_join(options.join)
     with (
         Connection(options.master, join) as master,
-        Place(_scratch(options), options.output, share_output=options.share_output) as place,
+        WorkerDirectory(_scratch(options), options.output, share_output=options.share_output) as place,
     ):
         place.refuse_overlap(options.inputs)
         place.lock(options.deadlines.lock)
@@ -77,32 +77,32 @@ def work(options: WorkerOptions) -> Left:
             # The master may be gone, and has nothing to say that is not known.
             place.finish_output(join.job, identity)
             place.remove_scratch(journal=False)
-            say("this job is completed, and so is this worker's output")
-            return Left(Ending.COMPLETED)
-        job = _find_master(master, options, say)
+            print_line("this job is completed, and so is this worker's output")
+            return WorkerResult(WorkerExitCode.COMPLETED)
+        job = _find_master(master, options, print_line)
         try:
             form = parse(job.format) if job.format else examine(options.inputs)
             inputs = find(options.inputs, form or Lines()) if options.slice is None else options.slice
             place.claim_output(job.job, identity)
-            while (left := _live(options, join, master, place, job, identity, inputs, form)).is_forgotten:
-                say("the master does not know this worker any more: it registers again")
-                job = _find_master(master, options, say)
-        except Refused as error:
+            while (left := _run_attempt(options, join, master, place, job, identity, inputs, form)).is_forgotten:
+                print_line("the master does not know this worker any more: it registers again")
+                job = _find_master(master, options, print_line)
+        except SortRefused as error:
             if error.code in FAILS_THE_JOB:
                 _fail_the_job(master, job, identity, error)
             raise
-        except Broken as error:
+        except SortFailed as error:
             _fail_the_job(master, job, identity, error)
             raise
         return left
 
 
-def part(options: WorkerOptions) -> None:
+def release_output(options: WorkerOptions) -> None:
     """The very last thing after a completed job: until now whoever comes after this life can tell that nothing is left."""
-    Place(_scratch(options), options.output, share_output=options.share_output).release_output()
+    WorkerDirectory(_scratch(options), options.output, share_output=options.share_output).release_output()
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     print(f"worker: {line}", file=sys.stderr, flush=True)
 
 
@@ -117,10 +117,10 @@ def _identity(options: WorkerOptions) -> str:
     return ":".join([platform.node(), *(str(path.absolute()) for path in options.inputs), str(options.output.absolute())])
 
 
-def _was_completed(place: Place, job: str, identity: str) -> bool:
+def _was_completed(place: WorkerDirectory, job: str, identity: str) -> bool:
     try:
-        saved = Journal(place.journal).load(Saved)
-    except Broken:
+        saved = Journal(place.journal).load(SavedWorker)
+    except SortFailed:
         return False  # That is told when there is somebody to tell it to.
     if saved is None or (saved.worker.job, saved.worker.identity) != (job, identity) or not saved.worker.job_done:
         return False
@@ -138,30 +138,30 @@ def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str]
     while True:
         try:
             return master.call(GET_JOB_STATUS, GetStatus(), CALL_S)
-        except Unavailable as error:
+        except PeerUnavailable as error:
             if time.monotonic() > end:
-                raise Unavailable(f"no master for {options.deadlines.master_grace:g} s: {error.message}") from error
+                raise PeerUnavailable(f"no master for {options.deadlines.master_grace:g} s: {error.message}") from error
             log(f"looking for the master: {error.message}")
             time.sleep(min(1.0, options.deadlines.master_grace / 10))
 
 
 def _fail_the_job(master: Connection, job: JobStatus, identity: str, error: SortError) -> None:
     try:
-        master.call(ABORT_JOB, Abort(Caller(job.job, identity), f"{identity}: {error.message}"), CALL_S)
+        master.call(ABORT_JOB, Abort(WorkerRef(job.job, identity), f"{identity}: {error.message}"), CALL_S)
     except SortError as trouble:
-        say(f"the master could not be told: {trouble.message}")
+        print_line(f"the master could not be told: {trouble.message}")
 
 
-def _live(
+def _run_attempt(
     options: WorkerOptions,
-    join: Join,
+    join: JoinCredentials,
     master: Connection,
-    place: Place,
+    place: WorkerDirectory,
     job: JobStatus,
     identity: str,
     inputs: Inputs,
     form: Format | None,
-) -> Left:
+) -> WorkerResult:
     journal = Journal(place.journal)
     journal.reserve()
     saved = _saved(journal)
@@ -175,49 +175,51 @@ def _live(
     driver: Driver[Worker, Event, Command] = Driver(
         before or Worker(identity, job.job),
         step=step,
-        save=lambda worker: journal.save(Saved(worker, inputs)),
+        save=lambda worker: journal.save(SavedWorker(worker, inputs)),
         broke=lambda error: _broke(error, forgotten),
-        log=say,
+        log=print_line,
         entered=nudge.set,
-        holding=Holding(options.hold),
+        holding=BreakpointStop(options.hold),
     )
     input_format = "" if form is None else str(form)
-    bench = Workbench(options, join, master, place, driver, inputs, input_format, secrets.token_hex(8), nudge, say)
+    bench = WorkerSession(options, join, master, place, driver, inputs, input_format, secrets.token_hex(8), nudge, print_line)
     _end_on_signals(driver)
-    answers = Answers(bench)
+    answers = WorkerService(bench)
     listen = options.listen or f"{_own_host(options.master)}:0"
     with (
-        closing_soon(serve(answers.control(), listen, join, CONTROL_THREADS, data=False)) as control,
-        closing_soon(serve(answers.data(), _beside(listen), join, DATA_THREADS, data=True)) as data,
+        stop_on_exit(serve(answers.control(), listen, join, CONTROL_THREADS, data=False)) as control,
+        stop_on_exit(serve(answers.data(), _beside(listen), join, DATA_THREADS, data=True)) as data,
     ):
-        hands = Hands(bench, Pulse(bench), _announced(control.address, options), _announced(data.address, options))
+        hands = CommandExecutor(
+            bench, HeartbeatLoop(bench), _announced(control.address, options), _announced(data.address, options)
+        )
         try:
             if saved is not None and before is not None and saved.inputs != inputs and not is_over:
-                changed = Broken(f"{_changed(saved.inputs, inputs)} was changed during the job")
+                changed = SortFailed(f"{_changed(saved.inputs, inputs)} was changed during the job")
                 _fail_the_job(master, job, identity, changed)
                 # It may have been completed just before: then what this worker has written is part of the answer.
-                if _find_master(master, options, say).state != MasterState.COMPLETED:
+                if _find_master(master, options, print_line).state != MasterState.COMPLETED:
                     hands.remove_everything()
                 raise changed
             begins_again = job.state in BEFORE_MERGING
-            _take_up(driver, hands, before, resume=options.resume or is_over, begins_again=begins_again)
+            _resume_or_begin(driver, hands, before, resume=options.resume or is_over, begins_again=begins_again)
             code = driver.run()
         finally:
             hands.close()
-    if options.history or code != Ending.COMPLETED:
+    if options.history or code != WorkerExitCode.COMPLETED:
         for line in lines(driver.value.history):
-            say(line)
-    ending = Ending(code)
-    is_forgotten = ending is Ending.FAILED and forgotten.is_set()
-    return Left(ending, driver.value.reason or "the job was not over yet", is_forgotten=is_forgotten)
+            print_line(line)
+    ending = WorkerExitCode(code)
+    is_forgotten = ending is WorkerExitCode.FAILED and forgotten.is_set()
+    return WorkerResult(ending, driver.value.reason or "the job was not over yet", is_forgotten=is_forgotten)
 
 
-def _saved(journal: Journal) -> Saved | None:
+def _saved(journal: Journal) -> SavedWorker | None:
     """A torn journal counts as lost scratch: the worker does its part again."""
     try:
-        return journal.load(Saved)
-    except Torn as error:
-        say(f"{error.message}; this counts as lost scratch, and this worker does its part again")
+        return journal.load(SavedWorker)
+    except JournalCorrupt as error:
+        print_line(f"{error.message}; this counts as lost scratch, and this worker does its part again")
         return None
 
 
@@ -230,7 +232,7 @@ def _own_host(master: str) -> str:
             probe.connect(address)
             own = str(probe.getsockname()[0])
     except OSError as error:
-        raise Refused("bad_address", f"the master's host {host!r} is not known: {error.strerror}") from error
+        raise SortRefused("bad_address", f"the master's host {host!r} is not known: {error.strerror}") from error
     return f"[{own}]" if ":" in own else own
 
 
@@ -247,20 +249,20 @@ def _beside(listen: str) -> str:
 
 
 @contextmanager
-def closing_soon(serving: Serving) -> Iterator[Serving]:
+def stop_on_exit(serving: RpcServer) -> Iterator[RpcServer]:
     try:
         yield serving
     finally:
         serving.stop(0.2)
 
 
-def _leave_alone(place: Place) -> Left:
+def _leave_alone(place: WorkerDirectory) -> WorkerResult:
     """Scratch was lost after the last report: there is nobody left who could send again, and nothing that needs to be."""
     if not any(OUTPUT.fullmatch(path.name) for path in place.output.iterdir()):
-        return Left(Ending.FAILED, f"the job is completed, and its output is not in {place.output}")
+        return WorkerResult(WorkerExitCode.FAILED, f"the job is completed, and its output is not in {place.output}")
     place.remove_scratch()
-    say(f"this job is completed, and what lies in {place.output} is left as it is")
-    return Left(Ending.COMPLETED)
+    print_line(f"this job is completed, and what lies in {place.output} is left as it is")
+    return WorkerResult(WorkerExitCode.COMPLETED)
 
 
 def _changed(before: Inputs, now: Inputs) -> str:
@@ -269,8 +271,8 @@ def _changed(before: Inputs, now: Inputs) -> str:
     return f"the input file {min(segment.path for segment in differing)}" if differing else "the order of the input files"
 
 
-def _take_up(
-    driver: Driver[Worker, Event, Command], hands: Hands, before: Worker | None, *, resume: bool, begins_again: bool
+def _resume_or_begin(
+    driver: Driver[Worker, Event, Command], hands: CommandExecutor, before: Worker | None, *, resume: bool, begins_again: bool
 ) -> None:
     """From nothing, from a completed life, or from the midst of one that was killed."""
     if before is None or not resume:
@@ -288,28 +290,28 @@ def _take_up(
         driver.tell(Started())
     else:
         if before.state is not W.FAILED:
-            driver.record(Broke("killed"))
+            driver.record(WorkerFailed("killed"))
         driver.tell(Restarted("started again"))
 
 
 def _broke(error: Exception, forgotten: threading.Event) -> Event | None:
     match error:
-        case Refused(code=code) if code == UNKNOWN_WORKER:
+        case SortRefused(code=code) if code == UNKNOWN_WORKER:
             forgotten.set()
-            return Broke(f"the master has lost its journal: {error.message}")
-        case Stopped():
+            return WorkerFailed(f"the master has lost its journal: {error.message}")
+        case StopRequested():
             return None
-        case Stale():
-            return Broke(error.message)
-        case Broken() | Refused():
-            return Broke(error.message, fatal=True)
+        case StaleAttempt():
+            return WorkerFailed(error.message)
+        case SortFailed() | SortRefused():
+            return WorkerFailed(error.message, fatal=True)
         case SortError():
-            return Broke(error.message)
+            return WorkerFailed(error.message)
         case _:
             import traceback
 
             traceback.print_exception(error)
-            return Broke(f"something unexpected happened: {type(error).__name__}: {error}")
+            return WorkerFailed(f"something unexpected happened: {type(error).__name__}: {error}")
 
 
 def _end_on_signals(driver: Driver[Worker, Event, Command]) -> None:
@@ -317,7 +319,7 @@ def _end_on_signals(driver: Driver[Worker, Event, Command]) -> None:
         return
 
     def end(number: int, frame: object) -> None:
-        driver.tell(Broke(f"ended by {signal.Signals(number).name}"))
+        driver.tell(WorkerFailed(f"ended by {signal.Signals(number).name}"))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)

@@ -6,28 +6,28 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TypeVar
 
-from torpor.sort.data.context import Context, Stopped
+from torpor.sort.data.context import SortContext, StopRequested
 from torpor.sort.data.files import is_whole, read_manifest
 from torpor.sort.data.inputs import sample
 from torpor.sort.data.merge import merge
-from torpor.sort.data.parts import Parts
+from torpor.sort.data.parts import PartStore
 from torpor.sort.data.running_proof import prove_file
 from torpor.sort.data.runs import Runs
 from torpor.sort.data.sweep import sweep
 from torpor.sort.data.worker_directory import NOTHING
 from torpor.sort.debug_breakpoints import Moment
-from torpor.sort.errors import Refused, SortError, Unavailable
+from torpor.sort.errors import PeerUnavailable, SortError, SortRefused
 from torpor.sort.kernels.sample import seed_of
 from torpor.sort.machine.records import MergeReport, Sample, ShuffleReport, SortReport
-from torpor.sort.machine.states import WORKING, Phase
+from torpor.sort.machine.states import WORKING, WorkerPhase
 from torpor.sort.machine.states import WorkerState as W
 from torpor.sort.machine.worker import (
-    AbortAsked,
     AbortJob,
+    AbortRequested,
     DrawSample,
     Event,
+    ExitWorker,
     FinishShuffle,
-    Leave,
     Merge,
     MergeAhead,
     Merged,
@@ -35,25 +35,33 @@ from torpor.sort.machine.worker import (
     Registered,
     RemoveAll,
     RemoveTemporaries,
+    ReportFailure,
     Sampled,
     SendAll,
     SendParts,
+    SendReport,
     Shuffled,
     Sweep,
-    Swept,
-    Tell,
-    TellFailure,
+    SweepDone,
     Worker,
 )
 from torpor.sort.proof import total
 from torpor.sort.record import parse
 from torpor.sort.sizes import SAMPLES
 from torpor.sort.wire.calls import ABORT_JOB, REGISTER_WORKER, REPORT_PHASE_COMPLETE, SUBMIT_SAMPLE
-from torpor.sort.wire.requests import JOB_FAILED, Abort, Caller, RegisterWorker, Registration, ReportPhaseComplete, SubmitSample
-from torpor.sort.worker.exit_codes import Ending
-from torpor.sort.worker.heartbeat import Pulse
-from torpor.sort.worker.part_sender import Sender
-from torpor.sort.worker.worker_session import Workbench
+from torpor.sort.wire.requests import (
+    JOB_FAILED,
+    Abort,
+    RegisterWorker,
+    Registration,
+    ReportPhaseComplete,
+    SubmitSample,
+    WorkerRef,
+)
+from torpor.sort.worker.exit_codes import WorkerExitCode
+from torpor.sort.worker.heartbeat import HeartbeatLoop
+from torpor.sort.worker.part_sender import PartSender
+from torpor.sort.worker.worker_session import WorkerSession
 
 CALL_S = 10.0
 FIRST_RETRY_S = 0.05
@@ -65,8 +73,8 @@ STOP_S = 30.0
 Answer = TypeVar("Answer")
 
 
-class Hands:
-    def __init__(self, bench: Workbench, pulse: Pulse, control: str, data: str) -> None:
+class CommandExecutor:
+    def __init__(self, bench: WorkerSession, pulse: HeartbeatLoop, control: str, data: str) -> None:
         self._bench = bench
         self._pulse = pulse
         self._control, self._data = control, data
@@ -75,18 +83,18 @@ class Hands:
         bench.driver.hands = {
             Register: self._register,
             DrawSample: self._draw_sample,
-            Tell: self._tell,
+            SendReport: self._tell,
             Sweep: self._sweep,
             SendAll: self._send_all,
             SendParts: self._send_parts,
             FinishShuffle: self._finish_shuffle,
             MergeAhead: self._merge_ahead,
             Merge: self._merge,
-            TellFailure: self._tell_failure,
+            ReportFailure: self._tell_failure,
             AbortJob: self._abort_job,
             RemoveTemporaries: self._remove_temporaries,
             RemoveAll: self._remove_all,
-            Leave: self._leave,
+            ExitWorker: self._leave,
         }
 
     def close(self) -> None:
@@ -113,13 +121,13 @@ class Hands:
             memory=options.memory,
             format=bench.input_format,
         )
-        request = RegisterWorker(Caller(bench.worker.job, bench.worker.identity, bench.worker.attempt), registration)
+        request = RegisterWorker(WorkerRef(bench.worker.job, bench.worker.identity, bench.worker.attempt), registration)
         while not bench.stop.is_set():
             try:
                 terms = self._insist(lambda: bench.master.call(REGISTER_WORKER, request, CALL_S))
-            except Refused as error:
+            except SortRefused as error:
                 if error.code == JOB_FAILED:
-                    return AbortAsked(error.message)
+                    return AbortRequested(error.message)
                 raise
             if terms.index is not None:
                 return Registered(terms)
@@ -129,11 +137,11 @@ class Hands:
             bench.stop.wait(min(0.1, options.deadlines.heartbeat))
         return None
 
-    def _tell(self, command: Tell) -> None:
+    def _tell(self, command: SendReport) -> None:
         self._begin(lambda: self._told(command.phase), Moment.AFTER_SEND)
         self._pulse.begin()
 
-    def _told(self, phase: Phase) -> None:
+    def _told(self, phase: WorkerPhase) -> None:
         bench = self._bench
         report = bench.worker.report(phase)
         if isinstance(report, Sample):
@@ -150,15 +158,15 @@ class Hands:
         while True:
             try:
                 return call()
-            except Unavailable as error:
+            except PeerUnavailable as error:
                 if time.monotonic() > end:
                     raise
                 if self._bench.stop.is_set():
-                    raise Stopped("the work was stopped") from error
+                    raise StopRequested("the work was stopped") from error
                 self._bench.stop.wait(wait_s)
                 wait_s = min(LONGEST_RETRY_S, wait_s * 2)
 
-    def _tell_failure(self, command: TellFailure) -> None:
+    def _tell_failure(self, command: ReportFailure) -> None:
         self._bench.stop.set()
         if self._bench.worker.terms is None:
             return
@@ -170,7 +178,7 @@ class Hands:
 
     def _abort_job(self, command: AbortJob) -> None:
         bench = self._bench
-        abort = Abort(Caller(bench.worker.job, bench.worker.identity), f"{bench.worker.identity}: {command.reason}")
+        abort = Abort(WorkerRef(bench.worker.job, bench.worker.identity), f"{bench.worker.identity}: {command.reason}")
 
         def told() -> None:
             self._insist(lambda: bench.master.call(ABORT_JOB, abort, CALL_S))
@@ -195,19 +203,19 @@ class Hands:
         self._hold(Moment.AFTER_SEND)
 
     def _swept(self) -> Event:
-        return Swept(self._run_sweep()[1])
+        return SweepDone(self._run_sweep()[1])
 
     def _run_sweep(self) -> tuple[Runs, SortReport]:
         bench = self._bench
         context = self._context()
         if bench.parts is None:
             bench.place.keep(context.job, context.boundaries, bench.own)
-            parts = Parts(context)
+            parts = PartStore(context)
             parts.load_kept()
             bench.parts = parts
         runs, report = sweep(context)
         bench.runs = runs
-        bench.sender = Sender(
+        bench.sender = PartSender(
             job=context.job,
             index=context.index,
             attempt=context.attempt,
@@ -258,7 +266,7 @@ class Hands:
         assert sender is not None
         while True:
             if bench.stop.is_set():
-                raise Stopped("the work was stopped")
+                raise StopRequested("the work was stopped")
             lacks = bench.lacking() if bench.declared else None
             unsent = sender.unacknowledged(outgoing)
             if lacks == () and not unsent:
@@ -323,7 +331,7 @@ class Hands:
         """As if this worker had never been here, but for the journal."""
         self._bench.place.clean(W.MERGING, NOTHING, own=self._bench.own)
 
-    def _leave(self, command: Leave) -> None:
+    def _leave(self, command: ExitWorker) -> None:
         bench = self._bench
         if command.ok:
             bench.place.finish_output(bench.worker.job, bench.worker.identity)
@@ -355,7 +363,7 @@ class Hands:
 
     # ---- how
 
-    def _context(self) -> Context:
+    def _context(self) -> SortContext:
         return replace(self._bench.context(), progress=self._advance)
 
     def _advance(self, done: float) -> None:
@@ -379,10 +387,10 @@ class Hands:
         self._bench.driver.holding.at(self._bench.worker.state, moment)
 
 
-def _ending(ok: bool, worker: Worker) -> Ending:
+def _ending(ok: bool, worker: Worker) -> WorkerExitCode:
     if ok:
-        return Ending.COMPLETED
-    return Ending.JOB_FAILED if worker.fatal or worker.aborted else Ending.FAILED
+        return WorkerExitCode.COMPLETED
+    return WorkerExitCode.JOB_FAILED if worker.fatal or worker.aborted else WorkerExitCode.FAILED
 
 
 def _share(lacking: tuple[tuple[int, int], ...] | None, of: int) -> float:

@@ -6,34 +6,34 @@ from concurrent.futures import TimeoutError as TookTooLong
 import grpc
 
 from torpor.sort.clock import now
-from torpor.sort.data.context import Stopped
-from torpor.sort.errors import Broken, NotYet, Refused, Stale
+from torpor.sort.data.context import StopRequested
+from torpor.sort.errors import PeerNotReady, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.machine.history import durations
 from torpor.sort.machine.records import PartHeader, Peer
 from torpor.sort.machine.states import PHASE_OF, WORKER_MEANS, WORKING, progress
 from torpor.sort.machine.states import WorkerState as W
-from torpor.sort.machine.worker import AbortAsked, Broke, CutCame, Event, MergeSignal, ShuffleSignal
+from torpor.sort.machine.worker import AbortRequested, Event, MergeSignal, PartitionsReceived, ShuffleSignal, WorkerFailed
 from torpor.sort.wire.calls import (
     ABORT_WORKER,
     GET_WORKER_STATUS,
     SET_PARTITION_BOUNDARIES,
     START_MERGE,
     START_SHUFFLE,
-    answering,
+    call_handler,
     handlers,
 )
 from torpor.sort.wire.requests import (
     Abort,
     Acknowledged,
-    Caller,
     GetStatus,
     OwnStatus,
     SetPartitionBoundaries,
     StartMerge,
     StartShuffle,
+    WorkerRef,
 )
-from torpor.sort.wire.shuffle import receiving, refuse_if_not_for
-from torpor.sort.worker.worker_session import Workbench
+from torpor.sort.wire.shuffle import part_receiver, refuse_if_not_for
+from torpor.sort.worker.worker_session import WorkerSession
 
 TAKEN_S = 10.0
 """How long a signal may wait to be taken and saved."""
@@ -41,24 +41,24 @@ TAKEN_S = 10.0
 BEFORE_SORTING = frozenset({W.INITIALIZING, W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG})
 
 
-class Answers:
-    def __init__(self, bench: Workbench) -> None:
+class WorkerService:
+    def __init__(self, bench: WorkerSession) -> None:
         self._bench = bench
 
     def control(self) -> list[grpc.GenericRpcHandler]:
         return handlers(
-            answering(SET_PARTITION_BOUNDARIES, self._set_boundaries),
-            answering(START_SHUFFLE, self._start_shuffle),
-            answering(START_MERGE, self._start_merge),
-            answering(GET_WORKER_STATUS, self._status),
-            answering(ABORT_WORKER, self._abort),
+            call_handler(SET_PARTITION_BOUNDARIES, self._set_boundaries),
+            call_handler(START_SHUFFLE, self._start_shuffle),
+            call_handler(START_MERGE, self._start_merge),
+            call_handler(GET_WORKER_STATUS, self._status),
+            call_handler(ABORT_WORKER, self._abort),
         )
 
     def data(self) -> list[grpc.GenericRpcHandler]:
-        return handlers(receiving(self._accept))
+        return handlers(part_receiver(self._accept))
 
     def _set_boundaries(self, request: SetPartitionBoundaries) -> Acknowledged:
-        return self._take(request.caller, CutCame(request.cut), request.peers)
+        return self._take(request.caller, PartitionsReceived(request.cut), request.peers)
 
     def _start_shuffle(self, request: StartShuffle) -> Acknowledged:
         self._refuse_if_not_me(request.caller)
@@ -73,24 +73,24 @@ class Answers:
         self._refuse_if_not_me(request.caller)
         # Whatever is under way stops now, not when its turn comes.
         self._bench.stop.set()
-        self._bench.driver.tell(AbortAsked(request.reason))
+        self._bench.driver.tell(AbortRequested(request.reason))
         return Acknowledged()
 
-    def _take(self, caller: Caller, event: Event, peers: tuple[Peer, ...] = ()) -> Acknowledged:
+    def _take(self, caller: WorkerRef, event: Event, peers: tuple[Peer, ...] = ()) -> Acknowledged:
         self._refuse_if_not_me(caller)
         self._bench.meet(peers)
         try:
             self._bench.driver.ask(event, TAKEN_S)
         except TookTooLong as error:
-            raise NotYet(f"not yet: worker in state {self._bench.worker.state} is busy") from error
+            raise PeerNotReady(f"not yet: worker in state {self._bench.worker.state} is busy") from error
         return Acknowledged()
 
-    def _refuse_if_not_me(self, caller: Caller) -> None:
+    def _refuse_if_not_me(self, caller: WorkerRef) -> None:
         worker = self._bench.worker
         if caller.job != worker.job:
-            raise Refused("other_job", f"this is a worker of job {worker.job}, not of {caller.job}")
+            raise SortRefused("other_job", f"this is a worker of job {worker.job}, not of {caller.job}")
         if worker.terms is not None and caller.attempt != worker.terms.attempt:
-            raise Stale(f"this is attempt {worker.terms.attempt} of {worker.identity}, not {caller.attempt}")
+            raise StaleAttempt(f"this is attempt {worker.terms.attempt} of {worker.identity}, not {caller.attempt}")
 
     def _status(self, request: GetStatus) -> OwnStatus:
         bench, worker = self._bench, self._bench.worker
@@ -119,18 +119,18 @@ class Answers:
         bench = self._bench
         state = bench.worker.state
         if bench.parts is None or state in BEFORE_SORTING:
-            raise NotYet(f"not yet: this worker is in state {state}, and takes parts once its boundaries are journaled")
+            raise PeerNotReady(f"not yet: this worker is in state {state}, and takes parts once its boundaries are journaled")
         if state is W.FAILED:
-            raise NotYet("not yet: this worker has failed and may be started again")
+            raise PeerNotReady("not yet: this worker has failed and may be started again")
         refuse_if_not_for(header, bench.worker.job, bench.index)
         bench.refuse_stale(header.sender, header.attempt)
         if header.partition not in bench.own:
-            raise Refused("other_partition", f"partition {header.partition} does not belong to worker {bench.index}")
+            raise SortRefused("other_partition", f"partition {header.partition} does not belong to worker {bench.index}")
         try:
             return bench.parts.receive(header, blocks)
-        except Stopped as error:
-            raise NotYet("not yet: this worker ends, and may be started again") from error
-        except Broken as error:
+        except StopRequested as error:
+            raise PeerNotReady("not yet: this worker ends, and may be started again") from error
+        except SortFailed as error:
             # It is this worker that cannot store it; the sender has done nothing wrong.
-            bench.driver.tell(Broke(error.message, fatal=True))
-            raise NotYet(f"not yet: {error.message}") from error
+            bench.driver.tell(WorkerFailed(error.message, fatal=True))
+            raise PeerNotReady(f"not yet: {error.message}") from error

@@ -4,36 +4,36 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from torpor.sort.data.context import Context
-from torpor.sort.data.inputs import Reader
-from torpor.sort.data.parts import Parts
+from torpor.sort.data.context import SortContext
+from torpor.sort.data.inputs import InputReader
+from torpor.sort.data.parts import PartStore
 from torpor.sort.data.runs import Runs
 from torpor.sort.data.segments import Inputs
 from torpor.sort.data.thread_pool import default_threads
-from torpor.sort.data.worker_directory import Place
+from torpor.sort.data.worker_directory import WorkerDirectory
 from torpor.sort.driver import Driver
-from torpor.sort.errors import Stale
+from torpor.sort.errors import StaleAttempt
 from torpor.sort.job.options import WorkerOptions
-from torpor.sort.machine.records import Beat, Peer, Terms
+from torpor.sort.machine.records import Beat, Peer, WorkerAssignment
 from torpor.sort.machine.states import WorkerState, progress
 from torpor.sort.machine.worker import Command, Event, Worker
 from torpor.sort.proof import Proof
 from torpor.sort.record import parse
 from torpor.sort.wire.connection import Connection
-from torpor.sort.wire.credentials import Join
-from torpor.sort.wire.requests import Caller
-from torpor.sort.worker.part_sender import Sender
+from torpor.sort.wire.credentials import JoinCredentials
+from torpor.sort.wire.requests import WorkerRef
+from torpor.sort.worker.part_sender import PartSender
 
 LACKS_AT_ONCE = 4_000
 """What one heartbeat lists of missing parts; what is behind comes when these are there."""
 
 
 @dataclass(slots=True)
-class Workbench:
+class WorkerSession:
     options: WorkerOptions
-    join: Join
+    join: JoinCredentials
     master: Connection
-    place: Place
+    place: WorkerDirectory
     driver: Driver[Worker, Event, Command]
     inputs: Inputs
     input_format: str
@@ -43,10 +43,10 @@ class Workbench:
     nudge: threading.Event
     """Set when the master should hear of us, or we of it, without waiting for the next heartbeat."""
     say: Callable[[str], None]
-    reader: Reader | None = None
+    reader: InputReader | None = None
     runs: Runs | None = None
-    parts: Parts | None = None
-    sender: Sender | None = None
+    parts: PartStore | None = None
+    sender: PartSender | None = None
     declared: Mapping[int, tuple[Proof, ...]] = field(default_factory=dict)
     peers: Mapping[int, Peer] = field(default_factory=dict)
     done: float = 0.0
@@ -58,7 +58,7 @@ class Workbench:
         return self.driver.value
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> WorkerAssignment:
         terms = self.worker.terms
         assert terms is not None
         return terms
@@ -77,16 +77,16 @@ class Workbench:
             return ()
         return worker.cut.owned_by(worker.terms.index)
 
-    def caller(self) -> Caller:
-        return Caller(self.worker.job, self.index, self.terms.attempt)
+    def caller(self) -> WorkerRef:
+        return WorkerRef(self.worker.job, self.index, self.terms.attempt)
 
-    def context(self) -> Context:
+    def context(self) -> SortContext:
         terms, cut = self.terms, self.worker.cut
         assert cut is not None
         record_format = parse(terms.format)
         if self.reader is None:
-            self.reader = Reader(self.inputs, record_format)
-        return Context(
+            self.reader = InputReader(self.inputs, record_format)
+        return SortContext(
             job=terms.job,
             index=self.index,
             workers=terms.workers,
@@ -135,4 +135,4 @@ class Workbench:
     def refuse_stale(self, sender: int, attempt: int) -> None:
         known = self.peers.get(sender)
         if known is not None and attempt < known.attempt:
-            raise Stale(f"attempt {attempt} of worker {sender} is over: attempt {known.attempt} has taken its place")
+            raise StaleAttempt(f"attempt {attempt} of worker {sender} is over: attempt {known.attempt} has taken its place")

@@ -1,6 +1,6 @@
 """What would a container engine be that holds nothing but words, and is shared by any number of processes?"""
 
-from torpor.testing.fake_engine.client import RemoteFake, RemoteFakeArchives
-from torpor.testing.fake_engine.control import Inspected, RemoteFate
+from torpor.testing.fake_engine.client import RemoteFakeArchives, RemoteFakeRuntime
+from torpor.testing.fake_engine.control import EngineControl, EngineSnapshot
 
-__all__ = ["Inspected", "RemoteFake", "RemoteFakeArchives", "RemoteFate"]
+__all__ = ["EngineControl", "EngineSnapshot", "RemoteFakeArchives", "RemoteFakeRuntime"]

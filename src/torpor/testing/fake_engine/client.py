@@ -12,15 +12,15 @@ from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.domain.records import ArchiveKey, Marker, Survey
-from torpor.loops import Loop, begin, heeding_cancellation, stop
+from torpor.loops import Loop, keep_cancellation, start_tasks, stop
 from torpor.ports import (
     Address,
     Container,
-    Executed,
+    ExecResult,
     Fence,
-    Found,
     Home,
     HomeJob,
+    ListedArchive,
     Progress,
     Proven,
     RunningCommand,
@@ -55,7 +55,7 @@ AGAIN_S = 0.05
 
 
 @dataclass(slots=True)
-class Link:
+class EngineConnection:
     """One connection, and who waits on it."""
 
     reader: asyncio.StreamReader
@@ -89,14 +89,14 @@ class Link:
                     answer.set_exception(Unavailable(f"the fake engine is gone: {why}"))
 
 
-class Line:
+class EngineClient:
     """To the engine: one connection for all calls, made when it is needed and again when it is lost."""
 
     def __init__(self, path: Path, look_s: float = LOOK_S) -> None:
         self._path = path
         self._look_s = look_s
         self._numbers = itertools.count(1)
-        self._link: Link | None = None
+        self._link: EngineConnection | None = None
         self._dialling = asyncio.Lock()
 
     async def look(self, verb: str, *said: object) -> Any:
@@ -130,18 +130,18 @@ class Line:
             if answer.done():
                 answer.exception()  # looked at, though perhaps nobody waits for it any more
 
-    def _take_back(self, link: Link, number: int) -> None:
+    def _take_back(self, link: EngineConnection, number: int) -> None:
         if not link.writer.is_closing():
             link.writer.write(frame([number, "cancel"]))
 
-    async def _connected(self) -> Link:
+    async def _connected(self) -> EngineConnection:
         async with self._dialling:
             if self._link is None or self._link.writer.is_closing():
                 try:
                     reader, writer = await asyncio.open_unix_connection(self._path)
                 except OSError as error:
                     raise Unavailable(f"no fake engine answers at {self._path}: {error}") from error
-                self._link = Link(reader, writer)
+                self._link = EngineConnection(reader, writer)
                 self._link.listening = asyncio.create_task(self._link.listen(), name="fake engine")
             return self._link
 
@@ -152,13 +152,13 @@ class Line:
         self._link = None
 
 
-class RemoteFake:
+class RemoteFakeRuntime:
     """The runtime of every process that shares one engine; implements `torpor.ports.Runtime`."""
 
     name = "fake"
 
     def __init__(self, path: Path, *, look_s: float = LOOK_S) -> None:
-        self._line = Line(path, look_s)
+        self._line = EngineClient(path, look_s)
         self._programs = str(programs_path(path))
         self._running: frozenset[str] = frozenset()
         self._elsewhere: Address | None = None
@@ -169,7 +169,7 @@ class RemoteFake:
     async def start(self) -> None:
         """For those who ask for addresses: know from now on what runs. An engine that is not there yet is waited for later."""
         if self._following is None:
-            [self._following] = begin(Loop("fake-engine", self._follow, interval_s=AGAIN_S).run())
+            [self._following] = start_tasks(Loop("fake-engine", self._follow, interval_s=AGAIN_S).run())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._heard.wait()
@@ -184,7 +184,7 @@ class RemoteFake:
         """Learn what runs now, and say when to ask again."""
         pause_s = 0.0
         try:
-            with heeding_cancellation():
+            with keep_cancellation():
                 self._known, running = await self._line.ask("follow", self._known)
         except TorporError:
             self._known, running, pause_s = None, [], AGAIN_S
@@ -225,9 +225,9 @@ class RemoteFake:
     async def admit(self, workspace_id: str, fence: Fence) -> None:
         await self._line.ask("admit", workspace_id, fence_words(fence))
 
-    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> Executed:
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
         exit_code, stdout, stderr = await self._line.ask("execute", workspace_id, list(command), text_of(stdin))
-        return Executed(exit_code, bytes_of(stdout), bytes_of(stderr))
+        return ExecResult(exit_code, bytes_of(stdout), bytes_of(stderr))
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
         for line in await self._line.look("logs", workspace_id, tail):
@@ -278,7 +278,7 @@ class RemoteFakeArchives:
     """The archives beside the engine's homes; implements `torpor.ports.Archives`."""
 
     def __init__(self, path: Path, *, look_s: float = LOOK_S) -> None:
-        self._line = Line(path, look_s)
+        self._line = EngineClient(path, look_s)
         jobs = FakeArchives(FakeWorld())  # a job is words, the same whoever writes them
         self.pack_job, self.unpack_job, self.proven = jobs.pack_job, jobs.unpack_job, jobs.proven
 
@@ -300,9 +300,9 @@ class RemoteFakeArchives:
         except Unavailable:
             return False
 
-    async def keys(self) -> AsyncIterator[Found]:
+    async def keys(self) -> AsyncIterator[ListedArchive]:
         for key, is_whole in await self._line.look("keys"):
-            yield Found(ArchiveKey.parse(key), is_whole)
+            yield ListedArchive(ArchiveKey.parse(key), is_whole)
 
     async def remove(self, key: ArchiveKey) -> None:
         await self._line.ask("remove", str(key))

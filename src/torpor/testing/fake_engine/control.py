@@ -7,13 +7,13 @@ from pathlib import Path
 from torpor.domain.disk import Disk
 from torpor.domain.records import Marker
 from torpor.ports import Address, Home
-from torpor.testing.fake_engine.client import Line
+from torpor.testing.fake_engine.client import EngineClient
 from torpor.testing.fake_engine.protocol import address_words, bytes_of, home_words, marker_words, text_of
-from torpor.testing.fake_runtime import Entry
+from torpor.testing.fake_runtime import FakeLogEntry
 
 
 @dataclass(frozen=True, slots=True)
-class HeldContainer:
+class EngineContainer:
     generation: int
     revision: int
     epoch: int
@@ -22,31 +22,31 @@ class HeldContainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
+class EngineSnapshot:
     """Everything in the engine, whoever is out."""
 
-    log: tuple[Entry, ...]
-    overtaken: tuple[Entry, ...]
-    containers: Mapping[str, HeldContainer]
+    log: tuple[FakeLogEntry, ...]
+    overtaken: tuple[FakeLogEntry, ...]
+    containers: Mapping[str, EngineContainer]
     volumes: Mapping[Home, Mapping[str, bytes]]
     archives: frozenset[str]
 
 
-class RemoteFate:
+class EngineControl:
     """Tests change the world through it, as fate does."""
 
     def __init__(self, path: Path) -> None:
-        self._line = Line(path)
+        self._line = EngineClient(path)
 
     async def close(self) -> None:
         await self._line.close()
 
-    async def inspect(self, *, log_since: int = 0) -> Inspected:
+    async def inspect(self, *, log_since: int = 0) -> EngineSnapshot:
         log, overtaken, containers, volumes, archives = await self._line.look("inspect", log_since)
-        return Inspected(
-            tuple(Entry(*entry) for entry in log),
-            tuple(Entry(*entry) for entry in overtaken),
-            {name: HeldContainer(*held) for name, *held in containers},
+        return EngineSnapshot(
+            tuple(FakeLogEntry(*entry) for entry in log),
+            tuple(FakeLogEntry(*entry) for entry in overtaken),
+            {name: EngineContainer(*held) for name, *held in containers},
             {Home(*home): {name: bytes_of(data) for name, data in files.items()} for *home, files in volumes},
             frozenset(archives),
         )

@@ -15,9 +15,9 @@ from typing import Any
 
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Hopeless, TorporError
-from torpor.domain.records import ArchiveKey, Ended, Marker
+from torpor.domain.records import ArchiveKey, Marker, ProgramExit
 from torpor.ports import Fence, Home
-from torpor.testing.fake_engine.programs import Programs, programs_path
+from torpor.testing.fake_engine.programs import FakePrograms, programs_path
 from torpor.testing.fake_engine.protocol import (
     Words,
     address_of,
@@ -33,7 +33,7 @@ from torpor.testing.fake_engine.protocol import (
     survey_words,
     text_of,
 )
-from torpor.testing.fake_runtime import Entry, FakeArchives, FakeRuntime, FakeVolume, FakeWorld
+from torpor.testing.fake_runtime import FakeArchives, FakeLogEntry, FakeRuntime, FakeVolume, FakeWorld
 
 # What one client may have under way. What it has not read yet is kept for it, so this bounds what one costs that was stopped.
 CALLS_AT_ONCE = 1024
@@ -82,8 +82,8 @@ class _Engine:
                     setattr(self.world, name, value)
 
     def end_program(self, workspace_id: str, exit_code: int, last_lines: str) -> None:
-        self.world.containers[workspace_id].ended = Ended(exit_code, last_lines)
-        self.world.log.append(Entry(self.world.clock(), "end_program", workspace_id, 0, ""))
+        self.world.containers[workspace_id].ended = ProgramExit(exit_code, last_lines)
+        self.world.log.append(FakeLogEntry(self.world.clock(), "end_program", workspace_id, 0, ""))
 
     def put_volume(self, home: Words, files: Mapping[str, str], marker: Words | None) -> None:
         data = {name: bytes_of(text) for name, text in files.items()}
@@ -273,7 +273,7 @@ async def serve(world: FakeWorld, path: Path, stop: asyncio.Event, ready: Callab
     """Until told to stop. Only this user may connect: whoever does can do everything."""
     if await asyncio.to_thread(_is_served, path):
         raise Hopeless(f"another fake engine answers at {path}")
-    engine, programs = _Engine(world), Programs(world)
+    engine, programs = _Engine(world), FakePrograms(world)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.ensure_future(_Connection(engine, reader, writer).serve())

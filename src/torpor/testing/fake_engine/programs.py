@@ -45,7 +45,7 @@ def preamble(workspace_id: str, what: int | str) -> bytes:
     return f"{workspace_id} {what}\n".encode()
 
 
-class Programs:
+class FakePrograms:
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
         self._runtime = FakeRuntime(world)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
-from torpor.domain.records import ArchiveKey, Ended, Marker, Observation, SeenContainer, SeenVolume, Survey
+from torpor.domain.records import ArchiveKey, Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
 from torpor.ports import Address, Container, Fence, Home, HomeJob, Limits, Program, Proven
 
 Words = list[Any]
@@ -94,12 +94,12 @@ def survey_words(survey: Survey) -> Words:
     ]
 
 
-def _seen_volume(seen: SeenVolume) -> Words:
+def _seen_volume(seen: ObservedVolume) -> Words:
     marker = marker_words(seen.marker) if seen.marker else None
     return [seen.generation, marker, seen.is_illegible, seen.fault, seen.home_at, seen.has_home]
 
 
-def _seen_container(seen: SeenContainer) -> Words:
+def _seen_container(seen: ObservedContainer) -> Words:
     ended = [seen.ended.exit_code, seen.ended.last_lines] if seen.ended else None
     return [seen.generation, seen.revision, seen.ready, ended, seen.is_paused]
 
@@ -110,12 +110,12 @@ def survey_of(words: Words) -> Survey:
 
 def _observation_of(volumes: Words, container: Words | None) -> Observation:
     seen = frozenset(
-        SeenVolume(generation, Marker(*marker) if marker else None, *more) for generation, marker, *more in volumes
+        ObservedVolume(generation, Marker(*marker) if marker else None, *more) for generation, marker, *more in volumes
     )
     if container is None:
         return Observation(seen)
     generation, revision, ready, ended, is_paused = container
-    return Observation(seen, SeenContainer(generation, revision, ready, Ended(*ended) if ended else None, is_paused))
+    return Observation(seen, ObservedContainer(generation, revision, ready, ProgramExit(*ended) if ended else None, is_paused))
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
